@@ -435,6 +435,14 @@ fn reloaded_board(dir: &Path, budget: u64, streams: &[(&str, &str)]) -> PathBuf 
     path
 }
 
+/// Returns the bytes that building the model takes, which a plan of it has measured.
+fn building_bytes(dir: &Path) -> u64 {
+    let measured = fs::read_dir(dir.join("cache/orinoco/memory")).expect("kept").flatten().next();
+    let text = fs::read(measured.expect("measured").path()).expect("readable");
+    let measured: Value = serde_json::from_slice(&text).expect("JSON");
+    measured["building_bytes"].as_u64().expect("a number")
+}
+
 fn planned_bytes(dir: &Path, streams: &[(&str, &str)]) -> u64 {
     let board = reloaded_board(dir, 1 << 40, streams);
     let planned = run(&["memory", "--json"], &board, &dir.join("cache"));
@@ -444,15 +452,47 @@ fn planned_bytes(dir: &Path, streams: &[(&str, &str)]) -> u64 {
 }
 
 #[test]
+fn a_model_is_replaced_where_both_fit_the_budget() {
+    let dir = tempfile::tempdir().expect("temporary folder");
+    let dir = dir.path();
+    let alone = planned_bytes(dir, &[("a", "m")]);
+    // Streams a and c are on one lane, where a second model has all but the scratch memory of its own.
+    let shared = planned_bytes(dir, &[("a", "m"), ("b", "m"), ("c", "m")]);
+    let both = planned_bytes(dir, &[("a", "m"), ("b", "m"), ("c", "other")]);
+    let exactly = alone + (both - shared) + building_bytes(dir);
+    for (budget, is_replaced) in [(exactly, true), (exactly - 4096, false)] {
+        let mut daemon = Daemon::start(dir, budget, &[("a", "m")]);
+        let board = dir.join("lanes.toml");
+        let mut threshold = 0.3;
+        for _ in 0..if is_replaced { 3 } else { 1 } {
+            let text = fs::read_to_string(&board).expect("it was written");
+            let (old, new) = (format!("= {threshold}"), format!("= {:.1}", threshold + 0.1));
+            assert!(text.contains(&old), "{text}");
+            fs::write(&board, text.replace(&old, &new)).expect("written");
+            threshold += 0.1;
+            // The plan that was replaced may count for a moment.
+            thread::sleep(Duration::from_millis(500));
+            signal(&daemon.child, "HUP");
+            let journal = daemon.read_until("reloaded");
+            let words = match is_replaced {
+                true => ["model=m lane=0 replaced", "joined=- left=- stayed=1 replaced=m"],
+                false => ["not reloaded", "E0305"],
+            };
+            assert!(words.iter().all(|words| journal.contains(words)), "{budget} bytes:\n{journal}");
+        }
+        signal(&daemon.child, "TERM");
+        daemon.read_until("summary");
+        assert!(daemon.child.wait().expect("waits").success());
+    }
+}
+
+#[test]
 fn a_reload_is_admitted_at_its_peak_and_what_leaves_gives_its_memory_back() {
     let dir = tempfile::tempdir().expect("temporary folder");
     let dir = dir.path();
     let (a, ab) = ([("a", "m")], [("a", "m"), ("b", "other")]);
     let (alone, both) = (planned_bytes(dir, &a), planned_bytes(dir, &ab));
-    let kept =
-        fs::read_dir(dir.join("cache/orinoco/memory")).expect("kept").flatten().next().expect("measured");
-    let kept: Value = serde_json::from_slice(&fs::read(kept.path()).expect("readable")).expect("JSON");
-    let building = kept["building_bytes"].as_u64().expect("a number");
+    let building = building_bytes(dir);
     println!("{alone} bytes with one stream, {both} with two, {building} to build a model");
 
     let mut daemon = Daemon::start(dir, both + building, &a);

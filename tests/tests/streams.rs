@@ -25,6 +25,13 @@ fn read(path: &Path) -> Vec<ResultLine> {
     text.lines().map(|line| serde_json::from_str(line).expect("a result")).collect()
 }
 
+/// Reads a file that is still written: its last line may be incomplete.
+fn whole_lines(path: &Path) -> Vec<ResultLine> {
+    let text = fs::read_to_string(path).expect("readable");
+    let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
+    whole.lines().map(|line| serde_json::from_str(line).expect("a result")).collect()
+}
+
 fn as_box(bounds: [f32; 4]) -> BoxF {
     let [x1, y1, x2, y2] = bounds;
     BoxF { x1, y1, x2, y2 }
@@ -193,10 +200,15 @@ impl Daemon {
     }
 
     fn text(dir: &Path, streams: &str) -> String {
+        Self::with_threshold(dir, 0.3, streams)
+    }
+
+    /// Returns a board whose model `other` has this score threshold.
+    fn with_threshold(dir: &Path, threshold: f32, streams: &str) -> String {
         let out = dir.join("{stream}.jsonl").display().to_string();
         format!(
             "version = 1\n[[model]]\nname = 'person-nano'\n[[model]]\nname = 'other'\nmodel = '{}/models/person-nano'\n\
-             score_threshold = 0.3\n[[sink]]\nname = 's'\nkind = 'jsonl'\npath = '{out}'\n{streams}",
+             score_threshold = {threshold}\n[[sink]]\nname = 's'\nkind = 'jsonl'\npath = '{out}'\n{streams}",
             root().display()
         )
     }
@@ -256,6 +268,47 @@ fn streams_join_and_leave_and_the_others_do_not_notice() {
         let numbers: Vec<u64> = read(&dir.join(file)).iter().map(|line| line.seq).collect();
         assert_eq!(numbers, (0..stream.frames_in).collect::<Vec<_>>(), "{file}: every frame, once");
     }
+}
+
+#[test]
+fn a_model_is_replaced_while_its_streams_continue() {
+    let dir = tempfile::tempdir().expect("temporary folder");
+    let dir = dir.path();
+    let streams = format!("{}{}", stream("a", "'person-nano'"), stream("b", "'other'"));
+    let board = |threshold| Daemon::with_threshold(dir, threshold, &streams);
+    let mut daemon = Daemon::start(dir, &streams, &["a", "b"]);
+    // A low threshold finds something in every frame, and a high one nothing.
+    for (threshold, has_detections) in [(0.001, true), (0.999, false), (0.002, true)] {
+        daemon.reload(&board(threshold));
+        daemon.hear("model=other lane=0 replaced");
+        assert!(daemon.hear("reloaded").contains("joined=- left=- stayed=2 replaced=other"));
+        let path = dir.join("b.jsonl");
+        let before = whole_lines(&path).len();
+        let is_new = || {
+            let lines = whole_lines(&path);
+            let latest = lines.last().filter(|_| lines.len() > before + 1);
+            latest.is_some_and(|line| line.detections.is_empty() != has_detections)
+        };
+        let waits = (0..300).find(|_| {
+            std::thread::sleep(Duration::from_millis(100));
+            is_new()
+        });
+        assert!(waits.is_some(), "no result of the new model with threshold {threshold}");
+    }
+    signal(&daemon.child, "TERM");
+    daemon.hear("summary");
+    assert!(daemon.child.wait().expect("waits").success());
+
+    let summary: Summary =
+        serde_json::from_slice(&fs::read(dir.join("s.json")).expect("written")).expect("JSON");
+    assert_eq!(summary.models.iter().filter(|model| model.name == "other").count(), 1, "it is one model");
+    for (stream, name) in summary.streams.iter().zip(["a", "b"]) {
+        assert_eq!((&*stream.name, stream.dropped.len()), (name, 0));
+        let numbers: Vec<u64> =
+            read(&dir.join(format!("{name}.jsonl"))).iter().map(|line| line.seq).collect();
+        assert_eq!(numbers, (0..stream.frames_in).collect::<Vec<_>>(), "every frame, once, in one file");
+    }
+    assert_eq!(summary.streams.len(), 2);
 }
 
 #[test]

@@ -145,12 +145,12 @@ fn run_into_ring(
 ) -> (SourceEnd, Count) {
     let (clock, stop) = (clock(), Stop::default());
     let telemetry = Telemetry::new(1).stream(StreamId(0));
-    let queue = StreamQueue { group: 0, batch_max: 1, frames_max: RING, policy, batch_wait: Duration::ZERO };
+    let queue = StreamQueue { group: 0, frames_max: RING, policy, batch_wait: Duration::ZERO };
     let mux = Mux::new(Arc::clone(&clock));
     let runner = SourceRunner {
         shown: "stand-in".to_owned(),
         source: Box::new(source),
-        frame_sender: mux.add(telemetry.clone(), queue).expect("open"),
+        frame_sender: mux.add(telemetry.clone(), queue, 1).expect("open"),
         reconnect: Reconnect { attempts_max: Some(3), stall: Duration::from_secs(5) },
         frames_max,
         clock,

@@ -332,14 +332,14 @@ fn images_come_once_however_long_the_pipeline_holds_their_slots() {
     let uri = SourceUri::parse(&folder.path().display().to_string()).expect("it is valid");
     let telemetry = Telemetry::new(1).stream(StreamId(0));
     let (policy, batch_wait) = (DropPolicy::Block, Duration::ZERO);
-    let queue = StreamQueue { group: 0, batch_max: 1, frames_max: 16, policy, batch_wait };
+    let queue = StreamQueue { group: 0, frames_max: 16, policy, batch_wait };
     let mux = Mux::new(Arc::clone(&clock));
     let log = Arc::new(Log::default());
     let runner = SourceRunner {
         shown: uri.to_string(),
         source: open(&uri, "test", FrameMemory::Host, queue.frames_max, Arc::clone(&clock))
             .expect("it is there"),
-        frame_sender: mux.add(telemetry.clone(), queue).expect("open"),
+        frame_sender: mux.add(telemetry.clone(), queue, 1).expect("open"),
         reconnect: Reconnect { attempts_max: None, stall: Duration::from_millis(300) },
         frames_max: None,
         clock,

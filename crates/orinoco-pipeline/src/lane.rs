@@ -113,8 +113,19 @@ impl Lane {
         let entry = LaneEntry::new(&mux, &books);
         let (plans, streams, inputs) = (BTreeMap::new(), BTreeMap::new(), BatchInputs::default());
         let (current, suspended, replaced) = (None, BTreeMap::new(), Vec::new());
-        let lane =
-            Self { mux, books, plans, streams, inputs, current, suspended, replaced, clock, events, emitters };
+        let lane = Self {
+            mux,
+            books,
+            plans,
+            streams,
+            inputs,
+            current,
+            suspended,
+            replaced,
+            clock,
+            events,
+            emitters,
+        };
         (lane, entry)
     }
 

@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use orinoco_board::Board;
 use orinoco_config::Faults;
-use orinoco_core::{Diagnosis, ModelId, StreamId};
+use orinoco_core::{Diagnosis, StreamId};
 use orinoco_pipeline::{SinkOutputs, SourceEnd};
 use orinoco_telemetry::Event;
 
+use crate::model_version::LanePlan;
 use crate::progress::Progress;
 use crate::reloaded::{Reloaded, Reply};
 use crate::run_memory::AdmittedMemory;
@@ -57,14 +58,6 @@ pub(crate) struct Applied {
     pub(crate) missed: Vec<Diagnosis>,
     /// Memory with which the change was admitted, if the board has a budget.
     pub(crate) memory: Option<Box<AdmittedMemory>>,
-}
-
-/// Plan of a model on a lane.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct LanePlan {
-    pub(crate) lane: usize,
-    pub(crate) model: ModelId,
-    pub(crate) generation: u32,
 }
 
 /// Plan that a lane takes in the place of another one, between two batches.

@@ -79,7 +79,7 @@ pub(crate) fn apply<H: Host>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::action::LanePlan;
+    use crate::model_version::LanePlan;
     use crate::testing::board;
     use orinoco_core::{ModelId, codes};
 

@@ -64,14 +64,16 @@ impl Change {
         let mut models = same_models(running, wanted, facts);
         let mut replaced = replaceable_models(running, wanted, facts, &models);
         let streams = loop {
-            let kept: Vec<Option<usize>> = models.iter().zip(&replaced).map(|(same, new)| same.or(*new)).collect();
+            let kept: Vec<Option<usize>> =
+                models.iter().zip(&replaced).map(|(same, new)| same.or(*new)).collect();
             let streams = same_streams(running, wanted, &kept);
             if !renew_states(&streams, wanted, facts, &mut models) {
                 break streams;
             }
         };
         keep_used(&mut replaced, wanted, &streams);
-        let known: Vec<Option<usize>> = models.iter().zip(&replaced).map(|(same, new)| same.or(*new)).collect();
+        let known: Vec<Option<usize>> =
+            models.iter().zip(&replaced).map(|(same, new)| same.or(*new)).collect();
         let is_replaced = |wanted: &usize| replaced[*wanted].is_some();
         let mut models = Difference::of(running.models.len(), &known);
         let entries = models.staying.extract_if(.., |entry| is_replaced(&entry.wanted)).collect();

@@ -11,12 +11,13 @@ use orinoco_board::BoardStream;
 use orinoco_core::{Diagnosis, DropPolicy, LaneId, ModelId, StreamId, codes};
 use orinoco_media::FrameMemory;
 use orinoco_pipeline::{
-    BoundPlan, FrameSender, JoinError, JoinRequest, Lane, LaneEntry, ModelHold, Notice, Reconnect, SinkOutputs, SinkThread,
-    SourceRunner, StreamQueue, StreamTracker,
+    BoundPlan, FrameSender, JoinError, JoinRequest, Lane, LaneEntry, ModelHold, Notice, Reconnect,
+    SinkOutputs, SinkThread, SourceRunner, StreamQueue, StreamTracker,
 };
 
-use crate::action::{Action, LanePlan};
+use crate::action::Action;
 use crate::apply::JoinFailure;
+use crate::model_version::LanePlan;
 use crate::prepare::Plans;
 use crate::readers::OutputReader;
 use crate::shared::Shared;
@@ -138,12 +139,7 @@ impl Joiner {
         let brought = brought.map(|plan| reported_when_dropped(plan, lane, actions));
         let joining = JoinRequest {
             stream,
-            queue: StreamQueue {
-                group,
-                frames_max: spec.queue_frames,
-                policy,
-                batch_wait: spec.batch_wait,
-            },
+            queue: StreamQueue { group, frames_max: spec.queue_frames, policy, batch_wait: spec.batch_wait },
             steps,
             plans: brought.collect(),
             tracker: tracker.map(|tracker| Box::new(tracker) as Box<dyn StreamTracker>),
@@ -231,7 +227,8 @@ pub(crate) fn reported_when_dropped<P: Send + 'static>(
     lane: usize,
     actions: &Sender<Action<P>>,
 ) -> BoundPlan {
-    let (dropped, actions) = (LanePlan { lane, model: plan.model, generation: plan.generation }, actions.clone());
+    let (dropped, actions) =
+        (LanePlan { lane, model: plan.model, generation: plan.generation }, actions.clone());
     // Sending fails if the run is over.
     let notice = Notice::new(move || drop(actions.send(Action::PlanDropped(dropped))));
     BoundPlan { dropped: Some(notice), ..plan }

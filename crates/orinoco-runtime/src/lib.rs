@@ -24,6 +24,7 @@ mod events;
 mod joining;
 mod known;
 mod memory;
+mod model_version;
 mod models;
 mod monitor;
 mod outputs;

@@ -14,17 +14,17 @@ use orinoco_model::Repository;
 use orinoco_pipeline::{BoundPlan, ModelHold};
 
 use crate::LoadedModel;
-use crate::action::LanePlan;
 use crate::admission::{Admission, AdmissionRequest, MemoryRequest, admit_reload, admit_start};
 use crate::areas::PreparedAreas;
 use crate::change::{Change, ModelFacts, StayingEntry};
 use crate::checks::{check_joining, check_states};
 use crate::known::{KnownModel, Origin};
+use crate::model_version::{LanePlan, ModelVersion};
 use crate::outputs::{ExistingOutputs, OpenSink, TakenFiles, open_sinks};
 use crate::placement::{LaneView, LaneViews};
 use crate::planning::{Measured, measure_models, plan_start, scratch};
 use crate::process::trim_heap;
-use crate::replacing::{ModelVersion, StalePlan, have_same_results, stale_plans, too_large};
+use crate::replacing::{StalePlan, have_same_results, stale_plans, too_large};
 use crate::run_memory::{AdmittedMemory, RunMemory};
 use crate::shared::{Shared, collect};
 use crate::stream::OpenStream;
@@ -145,7 +145,8 @@ fn prepare_change(
     let Context { shared, repository, .. } = context;
     let change = Change::between(&base.running, board, facts);
     refuse_fixed(board, &change)?;
-    let new: Vec<&BoardStream> = change.streams.joining.iter().map(|stream| &board.streams[*stream]).collect();
+    let new: Vec<&BoardStream> =
+        change.streams.joining.iter().map(|stream| &board.streams[*stream]).collect();
     let new_models: Vec<_> = change.models.joining.iter().map(|model| &board.models[*model]).collect();
     check_joining(new.iter().copied(), &new_models, repository)?;
     let outputs = open_outputs(board, &new, base, context)?;
@@ -162,7 +163,8 @@ fn prepare_change(
         admit(board, &change, base, to_admit, &lanes, shared)?;
     let memory = admitted.map(|admitted| lanes.prepare_areas(admitted, context)).transpose()?;
 
-    let mut models = Models::load(board, &change, &base.models, ListedModels { versions, measured }, context)?;
+    let mut models =
+        Models::load(board, &change, &base.models, ListedModels { versions, measured }, context)?;
     shared.check_stop(board)?;
     refuse_replacing(base, &models.versions(), models.with_other_results(&change, base))?;
     check_states(&board.streams, &models.known())?;

@@ -4,20 +4,12 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use orinoco_board::Board;
-use orinoco_core::ModelId;
 
-use crate::action::LanePlan;
 use crate::known::KnownModel;
+use crate::model_version::{LanePlan, ModelVersion};
 use crate::placement::LaneViews;
 use crate::planning::{Measured, model_needs};
 use crate::run_memory::Replacement;
-
-/// Generation of a model in a run. It rises when the model is replaced while streams use it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ModelVersion {
-    pub(crate) id: ModelId,
-    pub(crate) generation: u32,
-}
 
 /// Plan of a lane that is of another generation than the wanted board's model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,22 +17,6 @@ pub(crate) struct StalePlan {
     pub(crate) plan: LanePlan,
     /// Index of the model on the wanted board.
     pub(crate) wanted: usize,
-}
-
-impl ModelVersion {
-    /// Returns the revision of the model in memory plans.
-    pub(crate) fn revision(self) -> String {
-        match self.generation {
-            0 => format!("model {}", self.id),
-            generation => format!("model {}, generation {generation}", self.id),
-        }
-    }
-}
-
-impl From<LanePlan> for ModelVersion {
-    fn from(plan: LanePlan) -> Self {
-        Self { id: plan.model, generation: plan.generation }
-    }
 }
 
 /// Returns the plans that lanes have of other generations than the `wanted` ones.
@@ -58,7 +34,11 @@ pub(crate) fn stale_plans(wanted: &[ModelVersion], lanes: &LaneViews) -> Vec<Sta
 
 /// Returns the models, by their indices on the wanted board, that need more scratch memory than a lane has on which they
 /// are to replace a plan: no area grows.
-pub(crate) fn too_large(stale: &[StalePlan], measured: &[Arc<Measured>], lanes: &LaneViews) -> BTreeSet<usize> {
+pub(crate) fn too_large(
+    stale: &[StalePlan],
+    measured: &[Arc<Measured>],
+    lanes: &LaneViews,
+) -> BTreeSet<usize> {
     let is_too_large = |stale: &&StalePlan| {
         let there = lanes.lanes[stale.plan.lane].scratch_size();
         there.is_some_and(|there| !measured[stale.wanted].scratch_size().fits(there))
@@ -84,15 +64,18 @@ pub(crate) fn replacements(
 /// Whether the results of two models differ in values only, so that trackers and sinks can continue with the new ones.
 pub(crate) fn have_same_results(old: &KnownModel, new: &KnownModel) -> bool {
     let has_state = old.has_state || new.has_state;
-    !has_state && old.kind == new.kind && old.names.engine == new.names.engine && old.names.labels == new.names.labels
+    !has_state
+        && old.kind == new.kind
+        && old.names.engine == new.names.engine
+        && old.names.labels == new.names.labels
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::testing::{demo_model, known};
+    use orinoco_core::{Choice, ModelId};
     use orinoco_infer::Scratch;
-    use orinoco_core::Choice;
     use orinoco_vision::HeadKind;
 
     use crate::placement::LaneView;
@@ -121,7 +104,8 @@ mod tests {
             scratch: Some(Scratch::new((mib * MIB) as usize).expect("little memory")),
             streams: 1,
         };
-        let lanes = LaneViews { lanes: vec![area(2), area(1), LaneView { entry: None, scratch: None, streams: 1 }] };
+        let lanes =
+            LaneViews { lanes: vec![area(2), area(1), LaneView { entry: None, scratch: None, streams: 1 }] };
         let measured: Vec<Arc<Measured>> =
             [2, 1].map(|mib| Arc::new(Measured::on_host(MIB, mib * MIB, MIB))).to_vec();
         let stale = |lane, wanted| {
@@ -131,11 +115,5 @@ mod tests {
         let all = [stale(0, 0), stale(0, 1), stale(1, 0), stale(1, 1), stale(2, 0)];
         assert_eq!(too_large(&all, &measured, &lanes), BTreeSet::from([0]));
         assert!(too_large(&all[..2], &measured, &lanes).is_empty());
-    }
-
-    #[test]
-    fn generations_have_their_own_revisions() {
-        let revision = |generation| ModelVersion { id: ModelId(3), generation }.revision();
-        assert_eq!((revision(0), revision(1)), ("model 3".to_owned(), "model 3, generation 1".to_owned()));
     }
 }

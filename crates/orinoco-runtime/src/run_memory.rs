@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use orinoco_core::StreamId;
 use orinoco_memory::{Budget, Domain, ModelNeeds, Needs, NeedsFault, Plan, StreamNeeds};
 
-use crate::action::LanePlan;
+use crate::model_version::LanePlan;
 use crate::scratch_size::ScratchSize;
 
 /// Memory of one stream on its lane.

@@ -9,8 +9,8 @@ use orinoco_infer::Scratch;
 use orinoco_pipeline::{BoundPlan, Stop};
 use orinoco_telemetry::{EventSink, Telemetry};
 
+use crate::model_version::ModelVersion;
 use crate::planning::stopped;
-use crate::replacing::ModelVersion;
 use crate::{BoardEngines, LoadedModel, bind_plan};
 
 /// Services that every thread of a run shares.

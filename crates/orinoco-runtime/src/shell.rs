@@ -18,13 +18,14 @@ use orinoco_pipeline::{
 };
 use orinoco_telemetry::{Event, SourceState, StreamFold};
 
-use crate::action::{Action, Applied, Effect, Joined, LanePlan, Replaced, Rules, StreamEnd};
+use crate::action::{Action, Applied, Effect, Joined, Replaced, Rules, StreamEnd};
 use crate::apply::{Host, JoinFailure, apply};
 use crate::areas::LaneAreas;
 use crate::ended::{EndedStream, EndedStreams};
 use crate::joining::{Joiner, RunningStream, reported_when_dropped};
 use crate::known::KnownModel;
 use crate::memory::{peak_bytes, resident_bytes};
+use crate::model_version::LanePlan;
 use crate::monitor::{ListedStream, Monitor};
 use crate::outputs::TakenFiles;
 use crate::placement::{LaneView, LaneViews};
@@ -312,7 +313,8 @@ impl Shell {
             }
             Err(ExchangeError::Ended | ExchangeError::NoModel(_)) => None,
             Err(ExchangeError::VideoMemory(_)) => {
-                let cause = "its new version does not read the frames in video memory that a stream has just brought";
+                let cause =
+                    "its new version does not read the frames in video memory that a stream has just brought";
                 let next = "reload the board file again";
                 Some(Err(Diagnosis::new(&codes::RELOAD, format!("model {name}"), cause, next)))
             }

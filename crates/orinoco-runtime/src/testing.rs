@@ -65,7 +65,16 @@ pub(crate) fn known(folder: &str) -> KnownModel {
                       "pictures": 0, "replays": 0, "stages": [], "refused": []}"#;
     let summary = serde_json::from_str(summary).expect("it is one");
     let names = Arc::new(ModelNames { name: "m".to_owned(), engine: "none", labels: Vec::new() });
-    KnownModel { spec, summary, names, kind: HeadKind::ALL[0], generation: 0, has_state: false, origin, measured: None }
+    KnownModel {
+        spec,
+        summary,
+        names,
+        kind: HeadKind::ALL[0],
+        generation: 0,
+        has_state: false,
+        origin,
+        measured: None,
+    }
 }
 
 pub(crate) fn demo_model() -> String {

@@ -226,14 +226,14 @@ pub(crate) fn run(uri: &str, stall: Duration) -> Running {
     let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::default());
     let telemetry = Telemetry::new(1).stream(StreamId(0));
     let (policy, batch_wait) = (DropPolicy::DropOldest, Duration::ZERO);
-    let queue = StreamQueue { group: 0, batch_max: 1, frames_max: 4, policy, batch_wait };
+    let queue = StreamQueue { group: 0, frames_max: 4, policy, batch_wait };
     let mux = Mux::new(clock.clone());
     let log = Arc::new(Log(Instant::now(), Mutex::default()));
     let stop = Stop::default();
     let runner = SourceRunner {
         shown: "live".to_owned(),
         source: Box::new(gst_source(uri)),
-        frame_sender: mux.add(telemetry.clone(), queue).expect("open"),
+        frame_sender: mux.add(telemetry.clone(), queue, 1).expect("open"),
         reconnect: Reconnect { attempts_max: None, stall },
         frames_max: None,
         clock,

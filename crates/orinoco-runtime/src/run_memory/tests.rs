@@ -188,3 +188,50 @@ proptest! {
         prop_assert_eq!((spent(&run), run.area(0), run.area(1)), (0, None, None));
     }
 }
+
+#[test]
+fn a_replaced_model_counts_until_its_plan_is_dropped() {
+    let mut run = RunMemory::new(100 * MIB, 2);
+    let (a, b) = (StreamId(0), StreamId(1));
+    let both = [(a, stream("a", 0, 2, &[(0, 10)])), (b, stream("b", 0, 3, &[(0, 10)]))];
+    assert!(change(&mut run, &[], &both, &["a", "b"]));
+    assert_eq!(spent(&run), 2 + 3 + 10 + 10, "frames, the weights and a scratch area");
+
+    // The new model is larger, and computes in less memory.
+    let old = LanePlan { lane: 0, model: orinoco_core::ModelId(0), generation: 0 };
+    let mut new = stream("", 0, 1, &[(7, 30)]).models.remove(0);
+    new.scratch.fixed_bytes = MIB;
+    let replacement = Replacement { old, old_revision: "model 0".to_owned(), new };
+    let needs = |run: &RunMemory, staying: &[StreamId]| {
+        let after =
+            run.needs_after(staying, &[], std::slice::from_ref(&replacement)).expect("they are sound");
+        let peak = run.needs_at_peak(&[], std::slice::from_ref(&replacement)).expect("they are sound");
+        let budget = run.admitted().budget;
+        let peak = admit_change(&run.running(), &peak, &[]).expect("it fits").peak();
+        let Budget::Shared(peak) = peak else { unreachable!("boards have one budget") };
+        (Plan::of(&after, budget), peak / MIB)
+    };
+    let (plan, peak) = needs(&run, &[a]);
+    assert_eq!(
+        (plan.bytes() / MIB, peak),
+        (2 + 30 + 10, 2 + 3 + 10 + 30 + 10),
+        "b leaves, and is still here"
+    );
+
+    let admitted = AdmittedMemory {
+        plan,
+        areas: BTreeMap::new(),
+        streams: Vec::new(),
+        replacements: vec![replacement.clone()],
+    };
+    run.apply(admitted, std::iter::empty(), ["a"].into_iter(), [old].into_iter());
+    assert_eq!(spent(&run), 2 + 3 + 10 + 30 + 10, "both");
+    run.plan_dropped(LanePlan { generation: 1, ..old });
+    run.plan_dropped(LanePlan { lane: 1, ..old });
+    assert_eq!(spent(&run), 2 + 3 + 10 + 30 + 10, "another plan was dropped");
+    run.plan_dropped(old);
+    assert_eq!(spent(&run), 2 + 3 + 30 + 10);
+    run.release(a);
+    run.release(b);
+    assert_eq!(spent(&run), 0);
+}

@@ -84,7 +84,8 @@ fn runs_keep_their_promises_whatever_happens() {
     });
     let totals = totals.into_inner().expect("not poisoned");
     println!("{seeds} runs: {totals:?}");
-    let Totals { applied, refused, missed, replaced, restarts, lanes_failed, waited, hung, unread, .. } = totals;
+    let Totals { applied, refused, missed, replaced, restarts, lanes_failed, waited, hung, unread, .. } =
+        totals;
     let all = [applied, refused, missed, replaced, restarts, lanes_failed, waited, hung, unread];
     assert!(seeds < SEEDS_WITH_ALL || all.iter().all(|count| *count > 0), "each has happened: {totals:?}");
 }

@@ -71,7 +71,10 @@ impl Run<'_> {
             for (model, known) in self.board.models() {
                 let there = books.generation(*model);
                 let latest = known.plan.generation;
-                assert!(there.is_none_or(|there| there == latest), "lane {index}: {model} is {there:?} of {latest}");
+                assert!(
+                    there.is_none_or(|there| there == latest),
+                    "lane {index}: {model} is {there:?} of {latest}"
+                );
                 let plan = lane.exchanges.get(model).or_else(|| lane.plans.get(model));
                 assert!(there.is_none() || plan == Some(&known.plan), "lane {index}: {plan:?} of {model}");
             }

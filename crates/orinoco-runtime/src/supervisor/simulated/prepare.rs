@@ -14,9 +14,10 @@ use orinoco_sim::Task;
 use super::boards::{has_state, scratch_bytes};
 use super::run::{Resource, Role, Run, Weather};
 use super::threads::{Books, Habits, Lane, ModelHold, SimPlan, Stream, Thread, fault, up_to};
-use crate::action::{Action, Applied, Joined, LanePlan, Replaced};
+use crate::action::{Action, Applied, Joined, Replaced};
 use crate::apply::{Host, JoinFailure, apply};
 use crate::change::{Change, ModelFacts, StayingEntry};
+use crate::model_version::LanePlan;
 use crate::placement::{LaneView, LaneViews, NewAreas};
 use crate::running_board::RunningBoard;
 use crate::scratch_size::ScratchSize;
@@ -197,7 +198,15 @@ impl Run<'_> {
         }
         let leaving = change.streams.leaving.iter().map(|stream| on[*stream].0).collect();
         let replacing = stale.into_iter().map(|(plan, wanted)| (plan, models[wanted].1.clone())).collect();
-        Ok(Prepared { board, models: models.into_iter().collect(), joining, plans, replacing, holds, leaving })
+        Ok(Prepared {
+            board,
+            models: models.into_iter().collect(),
+            joining,
+            plans,
+            replacing,
+            holds,
+            leaving,
+        })
     }
 
     fn model_facts(&self, board: &Board, known: &[(ModelId, SimModel)]) -> ModelFacts {
@@ -211,7 +220,12 @@ impl Run<'_> {
     }
 
     /// Returns the models of the wanted board.
-    fn models(&mut self, board: &Board, change: &Change, known: &[(ModelId, SimModel)]) -> Vec<(ModelId, SimModel)> {
+    fn models(
+        &mut self,
+        board: &Board,
+        change: &Change,
+        known: &[(ModelId, SimModel)],
+    ) -> Vec<(ModelId, SimModel)> {
         let find = |entries: &[StayingEntry], index: usize| {
             entries.iter().find(|model| model.wanted == index).map(|model| known[model.running].clone())
         };
@@ -312,7 +326,8 @@ impl Host for ChangeHost<'_, '_> {
         let lane = run.lanes[index].as_mut().expect("it was made");
         let of_lane = plans.entry(index).or_default();
         let brought = of_lane.keys().filter(|model| models.contains(model));
-        let brought: Vec<PlanFacts> = brought.map(|model| facts(*model, run.board.models()[model].plan)).collect();
+        let brought: Vec<PlanFacts> =
+            brought.map(|model| facts(*model, run.board.models()[model].plan)).collect();
         let stream_models =
             StreamModels { models: models.clone(), of_frames: models.clone(), in_video_memory: false };
         let why = |cause: &str| fault(&format!("stream {}", spec.name), cause);

@@ -12,7 +12,8 @@ use orinoco_sim::Task;
 
 use super::boards::life;
 use super::run::{Resource, Run};
-use crate::action::{Action, LanePlan};
+use crate::action::Action;
+use crate::model_version::LanePlan;
 
 /// Maximum time in which, in a run without faults, a source closes or sinks complete.
 const CALM_END_MAX: Duration = Duration::from_millis(100);
