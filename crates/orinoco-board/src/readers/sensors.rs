@@ -64,7 +64,8 @@ pub struct Snapshot {
 }
 
 impl Sensors {
-    /// Finds the sensors of a board. It never fails: what cannot be read is in [`gaps`](Self::gaps), with the reason.
+    /// Finds the sensors of a board, and its driver's GPUs if `sysroot` is this machine. It never fails: what cannot be read is
+    /// in [`gaps`](Self::gaps), with the reason.
     pub fn discover(sysroot: &Sysroot) -> Self {
         let mut probe = Probe::new(sysroot);
         // The rails first: their files are the ones that are read most often, and must stay open.
@@ -85,7 +86,13 @@ impl Sensors {
         let mut gaps = probe.gaps;
         gaps.sort_by(|one, other| one.path.cmp(&other.path));
         gaps.dedup();
-        Self { gaps, ..sensors }
+        let sensors = Self { gaps, ..sensors };
+        #[cfg(feature = "nvml")]
+        if sysroot.is_host() {
+            let gpus = super::Nvml::open();
+            return sensors.with_gpus(gpus.map(|gpus| Box::new(gpus) as Box<dyn GpuDevices>));
+        }
+        sensors
     }
 
     /// Adds the GPUs of a driver such as NVML, or the reason why there are none. They are rails, too.

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use orinoco_api::{BoardFileVerdict, DOCTOR_SCHEMA, DoctorReport, MachinePart, PartState};
 use orinoco_board::Detection;
-use orinoco_board::readers::{GpuDevices, Nvml, Sensors, Snapshot};
+use orinoco_board::readers::{Sensors, Snapshot};
 use orinoco_config::Faults;
 use orinoco_core::{Clock, Diagnosis, Exit, WithSubject, codes};
 use orinoco_infer::EngineContext;
@@ -81,9 +81,6 @@ impl Doctor {
     fn machine(&self) -> Result<(Vec<MachinePart>, Snapshot), Diagnosis> {
         let Self { sysroot, system, detection, context, clock } = self;
         let mut sensors = Sensors::discover(sysroot);
-        if sysroot.is_host() {
-            sensors = sensors.with_gpus(Nvml::open().map(|nvml| Box::new(nvml) as Box<dyn GpuDevices>));
-        }
         let mut snapshot = Snapshot::default();
         // Energy counters give power from their second reading on, which follows the slow checks.
         sensors.read(clock.now(), &mut snapshot);

@@ -25,6 +25,7 @@ struct Chip {
     device: String,
     i2c: Option<I2cAddress>,
     period: Option<Duration>,
+    samples: Option<u16>,
 }
 
 /// Finds the rails of a chip of hwmon.
@@ -44,11 +45,15 @@ fn open(probe: &mut Probe<'_>, SensorFolder { path, i2c, .. }: &SensorFolder) ->
         None => (probe.text(&format!("{device}/name"))?, device.clone()),
     };
     let files = probe.names(&folder, "");
-    let interval = files.iter().any(|file| file == "update_interval");
-    let milliseconds = interval.then(|| probe.number(&format!("{folder}/update_interval"))).flatten();
+    let mut number = |name: &str| {
+        let is_there = files.iter().any(|file| file == name);
+        is_there.then(|| probe.number(&format!("{folder}/{name}"))).flatten()
+    };
+    let (milliseconds, samples) = (number("update_interval"), number("samples"));
     // The driver rounds to ms: 0 is a period that is not known, and not one without end.
     let period = milliseconds.filter(|period| *period > 0).map(|ms| Duration::from_millis(ms.unsigned_abs()));
-    Some(Chip { folder, files, name, device, i2c: *i2c, period })
+    let samples = samples.and_then(|samples| u16::try_from(samples).ok()).filter(|samples| *samples > 0);
+    Some(Chip { folder, files, name, device, i2c: *i2c, period, samples })
 }
 
 /// Looks at a channel of an INA3221, whose power is voltage times current.
@@ -87,6 +92,7 @@ fn ina3221(probe: &mut Probe<'_>, chip: &Chip, channel: u32) -> Option<(Rail, Se
         shunt,
         limits,
         period: chip.period,
+        samples: chip.samples,
         resolution: resolution(&chip.name, shunt),
         ..Rail::new(name, chip.folder.clone(), &chip.name, RailKind::Power)
     };
@@ -151,6 +157,7 @@ fn power_sensor(probe: &mut Probe<'_>, chip: &Chip, channel: u32) -> (Rail, Sens
         channel: (!is_single).then_some(channel),
         shunt,
         period: chip.period,
+        samples: chip.samples,
         resolution: resolution(&chip.name, shunt),
         ..Rail::new(name, chip.folder.clone(), &chip.name, kind)
     };

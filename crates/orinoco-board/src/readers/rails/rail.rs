@@ -70,6 +70,8 @@ pub struct Rail {
     pub limits: RailLimits,
     /// Time in which the chip makes a new value; `None` where the driver does not give it.
     pub period: Option<Duration>,
+    /// Number of conversions over which the chip averages; `None` where the driver does not give it.
+    pub samples: Option<u16>,
     /// Steps of the values.
     pub resolution: Resolution,
     /// Name of the rail in whose power this one is contained; `None` if that is not known.
@@ -137,6 +139,7 @@ impl Rail {
             kind,
             limits: RailLimits::default(),
             period: None,
+            samples: None,
             resolution: Resolution::default(),
             part_of: None,
         }

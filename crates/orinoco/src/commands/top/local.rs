@@ -36,7 +36,7 @@ impl LocalBoard {
             clock,
             start: clock.now(),
             name: name.unwrap_or_else(|_| "this machine".to_owned()),
-            sensors: with_gpus(Sensors::discover(&sysroot)),
+            sensors: Sensors::discover(&sysroot),
             snapshot: Snapshot::default(),
         };
         board.sensors.read(board.start, &mut board.snapshot);
@@ -105,15 +105,4 @@ fn status(
         },
         events: vec![event],
     }
-}
-
-#[cfg(feature = "nvml")]
-fn with_gpus(sensors: Sensors) -> Sensors {
-    use orinoco_board::readers::{GpuDevices, Nvml};
-    sensors.with_gpus(Nvml::open().map(|nvml| Box::new(nvml) as Box<dyn GpuDevices>))
-}
-
-#[cfg(not(feature = "nvml"))]
-fn with_gpus(sensors: Sensors) -> Sensors {
-    sensors
 }

@@ -1,8 +1,6 @@
 //! Board of a card: its name, its versions, and its clocks and temperatures.
 
 use orinoco_api::{CardBoard, ClockStatus, Conditions, TemperatureStatus, ThrottleStatus, UnknownValue};
-#[cfg(feature = "cuda")]
-use orinoco_board::readers::GpuDevices;
 use orinoco_board::readers::{Hertz, Policy, Reading, Sensors, Snapshot, Zone};
 use orinoco_board::{Detection, Fact};
 use orinoco_core::Nanos;
@@ -21,10 +19,9 @@ pub(super) struct BoardSensors {
 }
 
 impl BoardSensors {
-    /// Finds the sensors of the board of `sysroot`, and of this machine's GPUs if it is this machine.
+    /// Detects the board of `sysroot`, and finds its sensors.
     pub(super) fn find(sysroot: Sysroot) -> Self {
         let (detection, sensors) = (orinoco_board::detect(&sysroot), Sensors::discover(&sysroot));
-        let sensors = if sysroot.is_host() { with_gpus(sensors) } else { sensors };
         Self { sysroot, detection, sensors }
     }
 
@@ -114,17 +111,6 @@ impl BoardSensors {
         none(self.sensors.throttling().is_empty(), "throttling", "this machine has no counter of throttling");
         missing
     }
-}
-
-#[cfg(feature = "cuda")]
-fn with_gpus(sensors: Sensors) -> Sensors {
-    let gpus = orinoco_board::readers::Nvml::open();
-    sensors.with_gpus(gpus.map(|gpus| Box::new(gpus) as Box<dyn GpuDevices>))
-}
-
-#[cfg(not(feature = "cuda"))]
-fn with_gpus(sensors: Sensors) -> Sensors {
-    sensors
 }
 
 /// Returns the value of a fact.
