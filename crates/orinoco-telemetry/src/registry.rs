@@ -41,8 +41,10 @@ impl<T: Default> Registry<T> {
 
     pub(crate) fn remove(&self, id: u32) -> Option<T> {
         let entry = self.entries.write().remove(&id)?;
-        let mut fold = entry.lock();
-        Some(std::mem::take(&mut *fold))
+        // An empty fold is large: it is made before the lock is taken, because a thread that ends late may emit now.
+        let mut fold = T::default();
+        std::mem::swap(&mut fold, &mut *entry.lock());
+        Some(fold)
     }
 
     pub(crate) fn len(&self) -> usize {

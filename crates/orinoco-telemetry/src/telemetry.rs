@@ -146,7 +146,8 @@ impl StreamTelemetry {
         &self.name
     }
 
-    /// Reads the figures so far, under the lock of the fold. `read` must take only a few instructions and emit nothing.
+    /// Reads the figures so far, under the lock of the fold. `read` must take only a few instructions, and neither emit nor
+    /// allocate.
     pub fn read<R>(&self, read: impl FnOnce(&StreamFold) -> R) -> R {
         read(&self.fold.lock())
     }
@@ -179,7 +180,8 @@ impl StreamTelemetry {
 
     /// Sets the name of the stream's decoder; `None` where none was chosen.
     pub fn set_decoder(&self, decoder: Option<String>) {
-        self.fold.lock().decoder = decoder;
+        let mut decoder = decoder;
+        std::mem::swap(&mut self.fold.lock().decoder, &mut decoder);
     }
 }
 
@@ -269,7 +271,8 @@ impl ModelTelemetry {
         self.id
     }
 
-    /// Reads the figures so far, under the lock of the fold. `read` must take only a few instructions and emit nothing.
+    /// Reads the figures so far, under the lock of the fold. `read` must take only a few instructions, and neither emit nor
+    /// allocate.
     pub fn read<R>(&self, read: impl FnOnce(&ModelFold) -> R) -> R {
         read(&self.fold.lock())
     }
@@ -399,7 +402,8 @@ impl LaneTelemetry {
         &self.telemetry
     }
 
-    /// Reads the figures so far, under the lock of the fold. `read` must take only a few instructions and emit nothing.
+    /// Reads the figures so far, under the lock of the fold. `read` must take only a few instructions, and neither emit nor
+    /// allocate.
     pub fn read<R>(&self, read: impl FnOnce(&LaneFold) -> R) -> R {
         read(&self.fold.lock())
     }

@@ -3,7 +3,9 @@
 mod common;
 
 use orinoco_core::{LaneId, Nanos};
-use orinoco_telemetry::{ModelFold, Record, Stage, StreamFold, Telemetry, WORK_ENTRIES_MAX, Work, WorkFeed};
+use orinoco_telemetry::{
+    Histogram, ModelFold, Record, Stage, StreamFold, Telemetry, WORK_ENTRIES_MAX, Work, WorkFeed,
+};
 
 use common::{Emitters, RECORDS};
 
@@ -36,6 +38,22 @@ fn emitting_allocates_nothing() {
     assert!(FRAMES as usize * RECORDS > orinoco_telemetry::TRACE_RECORDS_MAX, "the trace overwrites");
     assert!(FRAMES as usize * WORK_ENTRIES > WORK_ENTRIES_MAX, "the feed loses entries");
     assert!(u128::from(FRAMES) * 10 > orinoco_telemetry::WINDOW.as_millis(), "the window forgets");
+}
+
+#[test]
+fn figures_are_copied_under_the_lock_without_allocations() {
+    let telemetry = Telemetry::default();
+    let (stream, model) = (telemetry.add_stream("s"), telemetry.add_model());
+    let emitters = Emitters::new(&telemetry, stream, LaneId(0), model);
+    (0..100).for_each(|seq| emitters.emit_frame(seq));
+    let (stream, model) = (telemetry.stream(stream), telemetry.model(model));
+    let mut times = Histogram::default();
+    let counted = allocation_counter::measure(|| {
+        stream.read(|fold| times.copy_from(fold.stage(Stage::Total)));
+        model.read(|fold| times.copy_from(fold.infer.total()));
+        let _ = (stream.read(|fold| fold.buckets(Stage::Total)), model.read(|fold| fold.infer.buckets()));
+    });
+    assert_eq!((counted.count_total, times.count()), (0, 100));
 }
 
 #[test]

@@ -153,7 +153,7 @@ impl MeterSettings {
     }
 
     /// Returns the rails that are in the total.
-    pub(super) fn total_rails(&self) -> impl Iterator<Item = &Rail> {
+    pub fn total_rails(&self) -> impl Iterator<Item = &Rail> {
         self.rails.iter().filter(|rail| rail.is_in_total)
     }
 }
