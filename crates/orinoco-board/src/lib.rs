@@ -18,8 +18,8 @@ pub mod readers;
 mod sink;
 
 pub use board::{
-    Board, BoardModel, BoardStream, ControlSpec, Inference, ObjectSelectionSpec, Shape, SocketSpec,
-    TrackSpec, TrackerSpec, Written,
+    Board, BoardModel, BoardStream, ControlSpec, Inference, ObjectSelectionSpec, SensorsSpec, Shape,
+    SocketSpec, TrackSpec, TrackerSpec, Written,
 };
 pub use capabilities::Capabilities;
 pub use detect::{Detection, Fact, PowerMode, Problem, RailReport, ThermalZone, detect};

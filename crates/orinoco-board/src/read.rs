@@ -12,7 +12,7 @@ use orinoco_uri::{Scheme, SourceUri};
 
 use crate::{
     Board, BoardError, BoardModel, BoardStream, Capabilities, ControlSpec, Inference, ObjectSelectionSpec,
-    Shape, SinkKind, SinkSpec, SocketSpec, SourceFault, TrackSpec, TrackerSpec, Written,
+    SensorsSpec, Shape, SinkKind, SinkSpec, SocketSpec, SourceFault, TrackSpec, TrackerSpec, Written,
 };
 
 /// Maximum number of streams that one Jetson serves; more is a typing error.
@@ -23,6 +23,9 @@ const QUEUE_FRAMES_MAX: i64 = 64;
 const THREADS_MAX: i64 = 64;
 /// Maximum of all waiting times, in milliseconds: longer than any useful one.
 const MILLIS_MAX: i64 = 60_000;
+/// Bounds of `power_interval`, in milliseconds.
+const POWER_INTERVAL_MS: std::ops::RangeInclusive<i64> =
+    SensorsSpec::POWER_INTERVAL_MIN.as_millis() as i64..=SensorsSpec::POWER_INTERVAL_MAX.as_millis() as i64;
 /// Minimum of `stall`. Sources are checked every 100 ms: below this, a single check without a frame would be a stall.
 const STALL_MS_MIN: i64 = 200;
 /// Maximum of `interval`, in frames: an hour at 30 frames per second.
@@ -43,6 +46,7 @@ pub fn load(path: &Path, known: &Capabilities<'_>, vars: &Vars) -> Result<Board,
     let memory = read_memory(top.table("memory"));
     inference.shared_scratch = memory.is_some();
     let control = read_control(top.table("control"));
+    let sensors = read_sensors(top.table("sensors"));
     let lanes = top.integer("lanes", 1..=LANES_MAX).map_or(1, as_usize);
     let models: Vec<BoardModel> = top.tables("model").into_iter().map(read_model).collect();
     let sinks: Vec<NamedSink> =
@@ -73,7 +77,7 @@ pub fn load(path: &Path, known: &Capabilities<'_>, vars: &Vars) -> Result<Board,
         return Err(BoardError::Sources { models, streams });
     }
     let streams = streams.into_iter().flatten().collect();
-    Ok(Board { name, inference, memory, lanes, control, models, streams, files })
+    Ok(Board { name, inference, memory, lanes, control, sensors, models, streams, files })
 }
 
 fn read_name(top: &TableReader<'_>, path: &Path) -> String {
@@ -135,6 +139,19 @@ fn read_control(table: TableReader<'_>) -> ControlSpec {
     };
     table.finish();
     control
+}
+
+/// Reads whether and how often sensors are read.
+fn read_sensors(table: TableReader<'_>) -> SensorsSpec {
+    let default = SensorsSpec::default();
+    let interval = table.integer("power_interval_ms", POWER_INTERVAL_MS);
+    let sensors = SensorsSpec {
+        enabled: table.boolean("enabled").unwrap_or(default.enabled),
+        power_interval: interval
+            .map_or(default.power_interval, |ms| Duration::from_millis(ms.unsigned_abs())),
+    };
+    table.finish();
+    sensors
 }
 
 fn read_socket_path(table: &TableReader<'_>, path: String) -> PathBuf {
@@ -553,13 +570,18 @@ mod tests {
     }
 
     fn check_control(text: &str, expected: Expect) {
+        check_of(text, |board| format!("{:?}", board.control), &expected);
+    }
+
+    /// Checks a part of a board with one stream and `text`, or its faults.
+    fn check_of(text: &str, part: fn(Board) -> String, expected: &Expect) {
         let dir = tempfile::tempdir().expect("temporary folder");
         let path = dir.path().join("b.toml");
         let stream = "[[stream]]\nname = 'x'\nsource = 'test://ball'\nmodels = []\n";
         std::fs::write(&path, format!("version = 1\n{stream}{text}")).expect("write");
         let known = Capabilities { engines: &[], sinks: &[], schemes: &[] };
         let shown = match load(&path, &known, &Vars::new()) {
-            Ok(board) => format!("{:?}", board.control),
+            Ok(board) => part(board),
             Err(faults) => faults.to_string().replace(&format!("{}/", dir.path().display()), ""),
         };
         expected.assert_eq(&shown);
@@ -603,6 +625,34 @@ mod tests {
             expect![[r#"
             b.toml:7: key `control.socket`: the path has 108 bytes; choose one of at most 107 bytes
             b.toml:8: key `control.listen`: it is a whole number; write a string in quotes"#]],
+        );
+    }
+
+    #[test]
+    fn sensors_can_be_switched_off_and_read_more_often() {
+        let check =
+            |text, expected: Expect| check_of(text, |board| format!("{:?}", board.sensors), &expected);
+        check("", expect!["SensorsSpec { enabled: true, power_interval: 100ms }"]);
+        check(
+            "[sensors]\nenabled = false\n",
+            expect!["SensorsSpec { enabled: false, power_interval: 100ms }"],
+        );
+        check(
+            "[sensors]\npower_interval_ms = 20\n",
+            expect!["SensorsSpec { enabled: true, power_interval: 20ms }"],
+        );
+        check(
+            "[sensors]\nenabled = 'no'\npower_interval_ms = 19\nrate = 3\n",
+            expect![[r#"
+                b.toml:8: key `sensors.power_interval_ms`: 19 is outside its range; choose 20 to 1000
+                b.toml:7: key `sensors.enabled`: it is a text; write true or false
+                b.toml:9: key `sensors.rate`: unknown key; use one of power_interval_ms, enabled"#]],
+        );
+        check(
+            "[sensors]\npower_interval_ms = 1001\n",
+            expect![
+                "b.toml:7: key `sensors.power_interval_ms`: 1001 is outside its range; choose 20 to 1000"
+            ],
         );
     }
 

@@ -43,7 +43,7 @@ codes! {
         "Board and model files have version = 1. A higher version needs a newer Orinoco: update it."
     RELOAD "E0110" Configuration "a change that a running board cannot apply"
         "On SIGHUP (`systemctl reload orinocod`) the daemon reads its board file again: it starts new streams, stops removed \
-         ones, and leaves the others running. Lanes, memory budget, engines and [control] cannot change while the board runs. Without a \
+         ones, and leaves the others running. Lanes, memory budget, engines, [control] and [sensors] cannot change while the board runs. Without a \
          `reloaded` line in the log, nothing has changed. With one, only the streams in the message could not be started or \
          changed: reload again."
     BOARD_PROFILE "E0111" Configuration "no such board profile"

@@ -60,6 +60,7 @@ impl Change {
             ("[memory]", running.memory != wanted.memory),
             ("[inference]", running.inference != wanted.inference),
             ("[control]", running.control != wanted.control),
+            ("[sensors]", running.sensors != wanted.sensors),
         ];
         let mut models = same_models(running, wanted, facts);
         let mut replaced = replaceable_models(running, wanted, facts, &models);
@@ -166,7 +167,7 @@ fn renew_states(
 mod tests {
     use super::*;
     use crate::testing::uri;
-    use orinoco_board::{ControlSpec, Inference};
+    use orinoco_board::{ControlSpec, Inference, SensorsSpec};
     use proptest::prelude::*;
     use std::collections::BTreeMap;
     use std::time::Duration;
@@ -189,6 +190,7 @@ mod tests {
             inference: Inference::default(),
             memory: None,
             control: ControlSpec::default(),
+            sensors: SensorsSpec::default(),
             lanes: 1,
             models: models.iter().map(model).collect(),
             streams: streams.iter().map(stream).collect(),
@@ -319,6 +321,8 @@ mod tests {
         assert_eq!(keys(&Board { memory: Some(1), ..from.clone() }), ["[memory]"]);
         let control = ControlSpec { nv_inference_metrics: true, ..ControlSpec::default() };
         assert_eq!(keys(&Board { control, ..from.clone() }), ["[control]"]);
+        let sensors = SensorsSpec { enabled: false, ..SensorsSpec::default() };
+        assert_eq!(keys(&Board { sensors, ..from.clone() }), ["[sensors]"]);
         let inference = Inference { threads: 7, ..Inference::default() };
         assert_eq!(keys(&Board { lanes: 2, inference, ..from.clone() }), ["lanes", "[inference]"]);
         assert!(keys(&Board { name: "other".to_owned(), ..from.clone() }).is_empty());

@@ -17,7 +17,7 @@ mod capabilities;
 mod change;
 mod checks;
 mod ended;
-mod energy_settings;
+mod energy_rails;
 mod engines;
 mod event_log;
 mod events;
@@ -57,7 +57,7 @@ mod track;
 
 pub use capabilities::capabilities;
 pub use checks::{check_references, faults_of};
-pub use energy_settings::meter_settings;
+pub use energy_rails::{EnergyRails, EnergyRailsError, ReadingTimes};
 pub use engines::BoardEngines;
 pub use events::Quiet;
 pub use memory::{peak_bytes, resident_bytes};

@@ -6,7 +6,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use orinoco_api::Summary;
-use orinoco_board::Board;
+use orinoco_board::{Board, SensorsSpec};
 use orinoco_config::Faults;
 use orinoco_core::{Clock, WithSubject, codes};
 use orinoco_model::Repository;
@@ -18,7 +18,7 @@ use crate::BoardEngines;
 use crate::action::Action;
 use crate::event_log::EventLog;
 use crate::memory::resident_bytes;
-use crate::monitor::Monitor;
+use crate::monitor::{Latest, Monitor};
 use crate::outputs::{ExistingOutputs, TakenFiles};
 use crate::prepare::{Context, Prepared, RunningState, prepare};
 use crate::progress::Progress;
@@ -46,7 +46,8 @@ pub struct RunOptions {
     pub sample_every: Duration,
     /// Whether the run ends when no output has a reader any more. Frames that wait are then dropped, and counted.
     pub end_unread: bool,
-    /// Files from which the board's sensors are read; `None` reads no sensors and measures no energy.
+    /// Files from which the board's sensors are read, if the board enables them; `None` reads no sensors and measures no
+    /// energy.
     pub sensors: Option<Sysroot>,
 }
 
@@ -147,6 +148,7 @@ pub(crate) struct First {
     context: Context,
     options: RunOptions,
     monitor: Monitor,
+    sensors: SensorsSpec,
 }
 
 impl First {
@@ -163,20 +165,24 @@ impl First {
             earlier: options.earlier,
             own: options.own.clone(),
         };
-        let base = RunningState::empty(&board);
+        let (base, sensors) = (RunningState::empty(&board), board.sensors.clone());
         let prepared = prepare(board, base, &context)?;
-        Ok(Self { prepared, context, options, monitor })
+        Ok(Self { prepared, context, options, monitor, sensors })
     }
 
     pub(crate) fn start(self) -> Result<Running, Faults> {
-        let Self { prepared, context, options, monitor } = self;
-        let RunOptions { control, sample_every, end_unread, earlier, sensors, .. } = options;
+        let Self { prepared, context, options, monitor, sensors } = self;
+        let RunOptions { control, sample_every, end_unread, earlier, sensors: sysroot, .. } = options;
         let prepared_bytes = resident_bytes();
         let (watcher, looks) = sync_channel(LOOKS_MAX);
-        let sampler = sensors.map(|sysroot| {
+        let sysroot = sysroot.filter(|_| sensors.enabled);
+        if sysroot.is_none() {
+            monitor.readings().set(Latest::off());
+        }
+        let sampler = sysroot.map(|sysroot| {
             let Shared { clock, telemetry, .. } = &context.shared;
             let feed = telemetry.subscribe_work().expect("the feed of a new run has no reader");
-            Sampler::start(sysroot, Arc::clone(clock), feed, &monitor)
+            Sampler::start(sysroot, sensors.power_interval, Arc::clone(clock), feed, &monitor)
         });
         let launch = Launch {
             context,

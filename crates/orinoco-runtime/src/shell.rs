@@ -463,9 +463,8 @@ impl Shell {
         if let Some(worker) = self.worker.take() {
             let _ = worker.join();
         }
-        if let Some(sampler) = self.sampler.take() {
-            sampler.finish();
-        }
+        // It publishes its last readings, which the summary needs.
+        drop(self.sampler.take());
         // A slow watcher misses the last report.
         let _ = self.watcher.try_send(self.progress());
         let memory = supervisor.memory();

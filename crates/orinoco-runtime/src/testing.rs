@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use orinoco_board::{Board, BoardModel, BoardStream, ControlSpec, Inference};
+use orinoco_board::{Board, BoardModel, BoardStream, ControlSpec, Inference, SensorsSpec};
 use orinoco_core::Choice;
 use orinoco_model::Repository;
 use orinoco_pipeline::{MonotonicClock, Stop};
@@ -51,6 +51,7 @@ pub(crate) fn board(lanes: usize, streams: &[(&str, &str)]) -> Board {
         memory: None,
         lanes,
         control: ControlSpec::default(),
+        sensors: SensorsSpec::default(),
         models,
         streams,
         files,

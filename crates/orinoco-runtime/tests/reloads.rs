@@ -14,7 +14,7 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
-use orinoco_board::{Board, BoardModel, BoardStream, ControlSpec, Inference};
+use orinoco_board::{Board, BoardModel, BoardStream, ControlSpec, Inference, SensorsSpec};
 use orinoco_model::Repository;
 use orinoco_runtime::{
     Control, Quiet, Reloaded, RunOptions, resident_bytes, set_up_process, start, trim_heap,
@@ -89,6 +89,7 @@ fn board(number: usize) -> Board {
         inference: Inference { engines: vec!["tract".to_owned()], ..Inference::default() },
         memory: None,
         control: ControlSpec::default(),
+        sensors: SensorsSpec::default(),
         lanes: 2,
         models: vec![first, second],
         streams: vec![BoardStream::new("stays", source(), vec![0]), other],

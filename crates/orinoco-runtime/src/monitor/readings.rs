@@ -25,6 +25,14 @@ impl Default for Latest {
     }
 }
 
+impl Latest {
+    /// Returns readings of a run that reads no sensors.
+    pub(crate) fn off() -> Self {
+        let energy = Err("sensors are switched off ([sensors] enabled = false)".to_owned());
+        Self { energy, ..Self::default() }
+    }
+}
+
 impl Readings {
     /// Returns the latest readings.
     pub(crate) fn latest(&self) -> Arc<Latest> {

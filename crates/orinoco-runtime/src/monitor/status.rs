@@ -104,50 +104,72 @@ fn stream(
     now: Nanos,
 ) -> StreamStatus {
     let telemetry = view.telemetry.stream(id);
-    let mut status = telemetry.read(counts);
-    status.name.clone_from(&listed.name);
-    status.source.clone_from(&listed.source);
-    status.lane = listed.lane;
-    status.models = listed.models.iter().map(|model| directory.model_name(*model)).collect();
-    status.silence_ms = telemetry.read(|fold| fold.last_out).map(|last| now.since(last).as_secs_f64() * 1e3);
-    status.fps = telemetry.read(|fold| fold.fps_in_window(now));
+    let counts = telemetry.read(|fold| StreamCounts::of(fold, now));
+    let StreamCounts { state, frames_in, frames_out, late, reconnects, detections, last_out, fps, .. } =
+        counts;
     let mut reader = WindowReader::default();
-    let of_window = |stage| telemetry.window(stage, now, &mut reader);
-    status.window = percentiles(Stage::ALL, of_window);
-    status.stages = percentiles(Stage::ALL, |stage| telemetry.read(|fold| fold.stage(stage).clone()));
     let figure = report.and_then(|report| report.streams.iter().find(|energy| energy.stream == id));
-    status.energy_per_frame = figure.map(|energy| figure_json(&energy.per_frame));
-    status
+    StreamStatus {
+        name: listed.name.clone(),
+        source: listed.source.clone(),
+        state: state.map_or("starting", SourceState::name).to_owned(),
+        lane: listed.lane,
+        models: listed.models.iter().map(|model| directory.model_name(*model)).collect(),
+        fps,
+        frames_in,
+        frames_out,
+        dropped: counts.dropped(),
+        late,
+        late_in: counts.late_in(),
+        reconnects,
+        detections,
+        silence_ms: last_out.map(|last| now.since(last).as_secs_f64() * 1e3),
+        window: percentiles(Stage::ALL, |stage, times| *times = telemetry.window(stage, now, &mut reader)),
+        stages: percentiles(Stage::ALL, |stage, times| {
+            telemetry.read(|fold| times.copy_from(fold.stage(stage)));
+        }),
+        energy_per_frame: figure.map(|energy| figure_json(&energy.per_frame)),
+    }
 }
 
-/// Returns the counters of a stream, without its names and times. It is called under the lock of the fold.
-fn counts(fold: &StreamFold) -> StreamStatus {
-    let dropped = DropCause::ALL.into_iter().map(|cause| (cause, fold.dropped(cause)));
-    StreamStatus {
-        name: String::new(),
-        source: String::new(),
-        state: fold.state.map_or("starting", SourceState::name).to_owned(),
-        lane: 0,
-        models: Vec::new(),
-        fps: 0.0,
-        frames_in: fold.frames_in,
-        frames_out: fold.frames_out,
-        dropped: dropped
-            .filter(|(_, frames)| *frames > 0)
-            .map(|(cause, frames)| Dropped { cause: cause.name().to_owned(), frames })
-            .collect(),
-        late: fold.late,
-        late_in: Stage::ALL
-            .into_iter()
-            .map(|stage| LateFrames { stage: stage.name().to_owned(), frames: fold.late_in(stage) })
-            .filter(|late| late.frames > 0)
-            .collect(),
-        reconnects: fold.reconnects,
-        detections: fold.detections,
-        silence_ms: None,
-        window: Vec::new(),
-        stages: Vec::new(),
-        energy_per_frame: None,
+/// Numbers of a stream, which are copied under the lock of its fold: plain data without allocations.
+struct StreamCounts {
+    state: Option<SourceState>,
+    frames_in: u64,
+    frames_out: u64,
+    dropped: [u64; DropCause::ALL.len()],
+    late: u64,
+    late_in: [u64; Stage::ALL.len()],
+    reconnects: u64,
+    detections: u64,
+    last_out: Option<Nanos>,
+    fps: f64,
+}
+
+impl StreamCounts {
+    fn of(fold: &StreamFold, now: Nanos) -> Self {
+        Self {
+            state: fold.state,
+            frames_in: fold.frames_in,
+            frames_out: fold.frames_out,
+            dropped: DropCause::ALL.map(|cause| fold.dropped(cause)),
+            late: fold.late,
+            late_in: Stage::ALL.map(|stage| fold.late_in(stage)),
+            reconnects: fold.reconnects,
+            detections: fold.detections,
+            last_out: fold.last_out,
+            fps: fold.fps_in_window(now),
+        }
+    }
+
+    fn dropped(&self) -> Vec<Dropped> {
+        let dropped = DropCause::ALL.into_iter().zip(self.dropped).filter(|(_, frames)| *frames > 0);
+        dropped.map(|(cause, frames)| Dropped { cause: cause.name().to_owned(), frames }).collect()
+    }
+
+    fn late_in(&self) -> Vec<LateFrames> {
+        let late = Stage::ALL.into_iter().zip(self.late_in).filter(|(_, frames)| *frames > 0);
+        late.map(|(stage, frames)| LateFrames { stage: stage.name().to_owned(), frames }).collect()
     }
 }
 
@@ -155,10 +177,14 @@ fn counts(fold: &StreamFold) -> StreamStatus {
 /// waits for one copy at most.
 fn percentiles<const N: usize>(
     stages: [Stage; N],
-    copy: impl FnMut(Stage) -> Histogram,
+    mut copy: impl FnMut(Stage, &mut Histogram),
 ) -> Vec<StageSummary> {
-    let copies = stages.into_iter().zip(stages.map(copy)).filter(|(_, times)| times.count() > 0);
-    copies.map(|(stage, times)| summarise_durations(stage.name(), &times)).collect()
+    let mut times = Histogram::default();
+    let summary = |stage: Stage| {
+        copy(stage, &mut times);
+        (times.count() > 0).then(|| summarise_durations(stage.name(), &times))
+    };
+    stages.into_iter().filter_map(summary).collect()
 }
 
 /// Returns the figures of one of [`MODEL_STAGES`].
@@ -179,8 +205,12 @@ fn model(
 ) -> ModelStatus {
     let telemetry = view.telemetry.model(id);
     let mut reader = WindowReader::default();
-    let of_window = |stage| telemetry.window(|fold| stage_of(fold, stage), now, &mut reader);
-    let of_run = |stage| telemetry.read(|fold| stage_of(fold, stage).total().clone());
+    let of_window = |stage, times: &mut Histogram| {
+        *times = telemetry.window(|fold| stage_of(fold, stage), now, &mut reader);
+    };
+    let of_run = |stage, times: &mut Histogram| {
+        telemetry.read(|fold| times.copy_from(stage_of(fold, stage).total()));
+    };
     let counts = |fold: &ModelFold| (fold.inferences, fold.items, fold.graph_fallbacks, fold.not_finite);
     let (inferences, images, graph_fallbacks, not_finite) = telemetry.read(counts);
     let figure = report.and_then(|report| report.models.iter().find(|energy| energy.model == id));

@@ -134,6 +134,21 @@ fn a_board_that_is_stopped_early_loads_nothing() {
 }
 
 #[test]
+fn a_board_that_switches_its_sensors_off_reads_none() {
+    let mut board = board(1, &[("a", "test://ball?frames=5")]);
+    board.sensors.enabled = false;
+    let (options, _) = options();
+    let running = start(board, options).unwrap_or_else(|why| panic!("{why}"));
+    let monitor = running.monitor().clone();
+    let summary = end(running);
+    let why = "sensors are switched off ([sensors] enabled = false)";
+    assert_eq!(summary.power.source, format!("not measured: {why}"));
+    let status = monitor.status();
+    assert_eq!(status.energy.not_measured.as_deref(), Some(why));
+    assert_eq!((status.sensors.rails.len(), status.sensors.clocks.len()), (0, 0));
+}
+
+#[test]
 fn a_stop_that_comes_just_before_the_start_is_not_lost() {
     let (options, _) = options();
     let control = options.control.clone();

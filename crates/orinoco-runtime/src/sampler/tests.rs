@@ -8,8 +8,10 @@ use std::fs;
 use std::path::Path;
 
 const MS: u64 = 1_000_000;
-/// Time in which the synthetic chip makes a new value: the mean power since the value before.
+/// Time in which the synthetic chip makes a new value: one conversion of the shunt's voltage, then one of the bus voltage.
 const UPDATE: u64 = 10 * MS;
+const CONVERSION: u64 = UPDATE / 2;
+const INTERVAL: Duration = Duration::from_millis(100);
 const IDLE_WATTS: f64 = 4.0;
 
 /// Clock that stands at its origin. Only the start reads it.
@@ -88,7 +90,9 @@ impl Synthetic {
 
     /// Emits the batches that have ended by `now`, and writes what the chip shows then.
     fn advance(&mut self, now: Nanos) {
-        let shown_until = now.0 / UPDATE * UPDATE;
+        // The latest conversion of the shunt's voltage that is over.
+        let shown_until = (now.0 + UPDATE - CONVERSION) / UPDATE * UPDATE;
+        let shown_until = shown_until.saturating_sub(UPDATE - CONVERSION);
         let mut watts = IDLE_WATTS;
         for load in &mut self.loads {
             let (model, lane) = (self.telemetry.model(load.model), self.telemetry.lane(load.lane));
@@ -98,8 +102,8 @@ impl Synthetic {
                 self.telemetry.stream(load.stream).emitter().result(seq, 0, None, span.end());
                 load.emitted += 1;
             }
-            let busy = load.busy(shown_until.saturating_sub(UPDATE), shown_until);
-            watts += load.watts * busy as f64 / UPDATE as f64;
+            let busy = load.busy(shown_until.saturating_sub(CONVERSION), shown_until);
+            watts += load.watts * busy as f64 / CONVERSION as f64;
         }
         let milliamperes = (watts / 5.0 * 1e3).round();
         put(self.dir.path(), "curr1_input", &format!("{milliamperes}\n"));
@@ -110,7 +114,7 @@ impl Synthetic {
         self.advance(Nanos(0));
         let feed = self.telemetry.subscribe_work().expect("nobody reads it");
         let sysroot = Sysroot::at(self.dir.path());
-        let mut sampling = Sampling::new(&sysroot, &Origin, feed, self.monitor.clone());
+        let mut sampling = Sampling::new(&sysroot, INTERVAL, &Origin, feed, self.monitor.clone());
         let mut now = Nanos(0);
         while now.0 < end {
             self.advance(now);
@@ -174,7 +178,7 @@ fn a_board_without_power_sensors_says_so_and_shows_its_other_sensors() {
     fs::write(zone.join("temp"), "41500\n").expect("written");
     let feed = board.telemetry.subscribe_work().expect("nobody reads it");
     let sysroot = Sysroot::at(board.dir.path());
-    let mut sampling = Sampling::new(&sysroot, &Origin, feed, board.monitor.clone());
+    let mut sampling = Sampling::new(&sysroot, INTERVAL, &Origin, feed, board.monitor.clone());
     board.loads.clear();
     fs::write(zone.join("temp"), "43000\n").expect("written");
     assert_eq!(sampling.step(Nanos(500 * MS)), Nanos(1_000 * MS));
@@ -184,5 +188,18 @@ fn a_board_without_power_sensors_says_so_and_shows_its_other_sensors() {
     let latest = board.monitor.readings().latest();
     assert_eq!(celsius(&latest), Some(43.0));
     let why = latest.energy.as_ref().expect_err("no rail");
-    assert_eq!(why, "the board has no power sensor that can be read");
+    assert!(why.starts_with("this machine has no power sensor"), "{why}");
+}
+
+#[test]
+fn the_thread_ends_with_its_owner() {
+    let board = Synthetic::new(&[], 0);
+    let clock: Arc<dyn Clock> = Arc::new(orinoco_pipeline::MonotonicClock::default());
+    let feed = board.telemetry.subscribe_work().expect("nobody reads it");
+    let sysroot = Sysroot::at(board.dir.path());
+    let sampler = Sampler::start(sysroot, INTERVAL, clock, feed, &board.monitor).expect("threads start");
+    assert!(board.telemetry.subscribe_work().is_none(), "the thread reads the feed");
+    drop(sampler);
+    assert!(board.telemetry.subscribe_work().is_some(), "the thread has dropped the feed");
+    assert_eq!(board.monitor.readings().latest().sensors.rails[0].name, "VDD_IN", "it has published");
 }

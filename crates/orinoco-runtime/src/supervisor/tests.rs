@@ -1,6 +1,6 @@
 use super::*;
 use crate::testing::uri;
-use orinoco_board::{BoardStream, ControlSpec, Inference};
+use orinoco_board::{BoardStream, ControlSpec, Inference, SensorsSpec};
 use orinoco_core::codes;
 use proptest::prelude::*;
 use std::collections::VecDeque;
@@ -22,6 +22,7 @@ fn board(streams: &[&str]) -> Board {
         memory: None,
         lanes: 2,
         control: ControlSpec::default(),
+        sensors: SensorsSpec::default(),
         models,
         streams,
         files,

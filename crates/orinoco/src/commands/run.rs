@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use orinoco_api::{EndState, Fault, Summary};
 use orinoco_board::{
-    Board, BoardError, BoardStream, ControlSpec, SinkKind, SinkSpec, SourceFault, StandardOutput, TrackSpec,
+    Board, BoardError, BoardStream, ControlSpec, SensorsSpec, SinkKind, SinkSpec, SourceFault,
+    StandardOutput, TrackSpec,
 };
 use orinoco_config::Faults;
 use orinoco_core::{Diagnosis, Exit, WithSubject, codes};
@@ -121,6 +122,7 @@ fn foreground(args: &RunArgs, source: &str, json: bool) -> Result<Board, BoardEr
         inference,
         memory: None,
         control: ControlSpec::default(),
+        sensors: SensorsSpec::default(),
         lanes: 1,
         models,
         streams: vec![stream],

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use orinoco_board::{
-    Board, BoardModel, BoardStream, ControlSpec, Inference, ObjectSelectionSpec, Shape, SinkSpec, TrackSpec,
+    Board, BoardModel, BoardStream, ControlSpec, Inference, ObjectSelectionSpec, SensorsSpec, Shape,
+    SinkSpec, TrackSpec,
 };
 use orinoco_core::{DropPolicy, Rng};
 
@@ -92,6 +93,7 @@ impl Genome {
             memory: self.has_budget.then_some(1 << 30),
             lanes: self.lanes,
             control: ControlSpec::default(),
+            sensors: SensorsSpec::default(),
             models,
             streams,
             files: Vec::new(),

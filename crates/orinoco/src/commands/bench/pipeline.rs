@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use orinoco_api::{BENCH_SCHEMA, PipelineBench, PipelineRatios};
-use orinoco_board::{Board, BoardStream, ControlSpec};
+use orinoco_board::{Board, BoardStream, ControlSpec, SensorsSpec};
 use orinoco_config::Faults;
 use orinoco_core::Exit;
 use orinoco_infer::TensorMemory;
@@ -34,6 +34,7 @@ pub(crate) fn run(args: &BenchPipelineArgs, json: bool) -> Result<Exit, Faults> 
         inference,
         memory: None,
         control: ControlSpec::default(),
+        sensors: SensorsSpec::default(),
         lanes: 1,
         models: vec![model],
         streams: vec![stream],

@@ -8,7 +8,7 @@ use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
 use orinoco_api::{BENCH_SCHEMA, StreamsBench, StreamsRatios};
-use orinoco_board::{Board, BoardModel, BoardStream, ControlSpec, Inference};
+use orinoco_board::{Board, BoardModel, BoardStream, ControlSpec, Inference, SensorsSpec};
 use orinoco_config::Faults;
 use orinoco_core::{Clock, Diagnosis, Exit, InferenceResult};
 use orinoco_media::FrameMemory;
@@ -166,6 +166,7 @@ impl Bench {
             inference: self.inference.clone(),
             memory: None,
             control: ControlSpec::default(),
+            sensors: SensorsSpec::default(),
             lanes: self.lanes,
             models: if with_model { vec![self.model.clone()] } else { Vec::new() },
             streams: (0..self.streams).map(stream).collect(),

@@ -1,7 +1,6 @@
 //! Power of the board and energy per inference: rails that are sampled while the models run in bursts with pauses between.
 
 mod load;
-mod rails;
 mod sampler;
 
 use std::sync::Arc;
@@ -11,12 +10,11 @@ use std::time::Duration;
 
 use orinoco_api::{CardEnergy, CardPower, Measured, Uncertain};
 use orinoco_core::{Clock, ComputeUnit, Diagnosis, LaneId, ModelId, Nanos, Rng, TimeSpan, Watts};
+use orinoco_runtime::EnergyRails;
 use orinoco_telemetry::energy::{Covers, EnergyMeter, EnergyReport, MeterSettings, NotMeasured};
 use orinoco_telemetry::{BatchRecord, Stage};
 
-use self::load::{LoadPlan, Step};
-use self::rails::ChosenRails;
-pub(super) use self::rails::choose;
+use self::load::{LoadPlan, Step, burst_length};
 use self::sampler::{RailSample, Sampler};
 use super::board::BoardSensors;
 use super::subject::Subject;
@@ -49,17 +47,25 @@ pub(super) fn measure(
     clock: &Arc<dyn Clock>,
 ) -> Result<Vec<PowerFigures>, Diagnosis> {
     let unit = if subjects.iter().any(Subject::is_on_gpu) { ComputeUnit::Gpu } else { ComputeUnit::Cpu };
-    let chosen = match choose(board, unit, clock.now()) {
-        Ok(chosen) => chosen,
+    let rails = match choose(board, unit, clock.now()) {
+        Ok(rails) => rails,
         Err(reason) => return Ok(subjects.iter().map(|_| PowerFigures::missing(&reason)).collect()),
     };
     wait_until(&**clock, clock.now() + SETTLE);
-    let start = clock.now();
-    let plan = LoadPlan::new(start, chosen.burst(), busy, subjects.len(), Rng::with_seed(SEED));
-    let sampler = Sampler::new(&mut board.sensors, &chosen, start, Rng::with_seed(SEED + 1));
+    let (start, settings) = (clock.now(), rails.settings());
+    let burst = burst_length(&settings.sensor);
+    let plan = LoadPlan::new(start, burst, busy, subjects.len(), Rng::with_seed(SEED));
+    let times = rails.reading_times(start, Rng::with_seed(SEED + 1));
+    let sampler = Sampler::new(&mut board.sensors, times);
     let (samples, batches) = run(subjects, plan, sampler, clock)?;
-    let report = attribute(&chosen, start, &samples, &batches);
-    Ok((0..subjects.len()).map(|index| figures(&report, &chosen, index, samples.len(), &batches)).collect())
+    let report = attribute(settings, start, &samples, &batches);
+    Ok((0..subjects.len()).map(|index| figures(&report, settings, index, samples.len(), &batches)).collect())
+}
+
+/// Chooses the rails for models that compute on `unit`; the error is the reason why there are none, as a sentence.
+fn choose(board: &mut BoardSensors, unit: ComputeUnit, now: Nanos) -> Result<EnergyRails, String> {
+    let rails = EnergyRails::choose(&mut board.sensors, &board.detection, unit, None, now);
+    rails.map_err(|why| why.to_string())
 }
 
 /// Runs the subjects by the plan, while a thread samples the rails.
@@ -141,13 +147,12 @@ fn wait_until(clock: &dyn Clock, until: Nanos) {
 
 /// Attributes the samples to the batches. Both are in the order of their times.
 fn attribute(
-    chosen: &ChosenRails,
+    settings: &MeterSettings,
     start: Nanos,
     samples: &[RailSample],
     batches: &[BatchRecord],
 ) -> EnergyReport {
-    let mut meter =
-        EnergyMeter::new(chosen.settings.clone(), start).expect("the settings are in their ranges");
+    let mut meter = EnergyMeter::new(settings.clone(), start).expect("the settings are in their ranges");
     let mut waiting = batches.iter().peekable();
     for sample in samples {
         while let Some(batch) = waiting.next_if(|batch| batch.span.start() <= sample.at) {
@@ -165,7 +170,7 @@ fn attribute(
 /// Returns the figures of subject `index`.
 fn figures(
     report: &EnergyReport,
-    chosen: &ChosenRails,
+    settings: &MeterSettings,
     index: usize,
     readings: usize,
     batches: &[BatchRecord],
@@ -189,14 +194,14 @@ fn figures(
     let power = report.baseline.map_or_else(
         |reason| Measured::missing(reason_text(reason)),
         |baseline| {
-            let idle = uncertain(baseline.power, baseline.half_width + rounding(&chosen.settings));
+            let idle = uncertain(baseline.power, baseline.half_width + rounding(settings));
             let each = seconds / inferences.max(1) as f64;
             Measured::Value(CardPower {
                 idle,
                 busy: busy_power(idle, &energy, each),
                 rails: report.total.rails.iter().map(|rail| rail.to_string()).collect(),
-                covers: covers_name(chosen.settings.covers).to_owned(),
-                gain_tolerance: gain_tolerance(&chosen.settings),
+                covers: covers_name(settings.covers).to_owned(),
+                gain_tolerance: gain_tolerance(settings),
                 readings: readings as u64,
             })
         },
@@ -218,7 +223,7 @@ fn busy_power(idle: Uncertain, energy: &Measured<CardEnergy>, seconds_each: f64)
 /// Returns the greatest error of the idle power by the sensors' resolution: half a step of each. Unlike the energy, it is not a
 /// difference in which the error cancels, and an idle board may be too quiet to average it out.
 fn rounding(settings: &MeterSettings) -> Watts {
-    let steps: Watts = settings.rails.iter().map(|rail| rail.resolution).sum();
+    let steps: Watts = settings.total_rails().map(|rail| rail.resolution).sum();
     Watts::from_micro(steps.micro() / 2)
 }
 
@@ -239,7 +244,7 @@ fn covers_name(covers: Covers) -> &'static str {
 }
 
 fn gain_tolerance(settings: &MeterSettings) -> f64 {
-    settings.rails.iter().map(|rail| rail.gain_tolerance).fold(0.0, f64::max)
+    settings.total_rails().map(|rail| rail.gain_tolerance).fold(0.0, f64::max)
 }
 
 #[cfg(test)]

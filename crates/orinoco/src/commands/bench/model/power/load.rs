@@ -3,10 +3,26 @@
 use std::time::Duration;
 
 use orinoco_core::{Nanos, Rng};
+use orinoco_telemetry::energy::{Averaging, Sensor};
+
+/// Mean length of a burst, in times over which the sensor averages: shorter ones cannot be told from pauses.
+const BURST_WIDTHS: u32 = 10;
+/// Shortest mean length of a burst.
+const BURST_MIN: Duration = Duration::from_millis(400);
 
 /// Length of a burst or pause, as a part of the mean length: drawn uniformly from this range, so that no other periodic load
 /// can be in step with it.
 const LENGTH_RANGE: (f64, f64) = (0.5, 1.5);
+
+/// Returns the mean length of a burst that the sensor can tell from a pause.
+pub(super) fn burst_length(sensor: &Sensor) -> Duration {
+    let Sensor { update_period, averaging, .. } = *sensor;
+    let width = match averaging {
+        Averaging::Window(window) => update_period + window,
+        Averaging::Exponential { samples, .. } => update_period * u32::from(samples.max(1)),
+    };
+    (width * BURST_WIDTHS).max(BURST_MIN)
+}
 
 /// Step of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

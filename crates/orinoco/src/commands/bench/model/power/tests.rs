@@ -1,7 +1,6 @@
 //! Energy on synthetic boards (no value in them was measured) whose power follows a known curve, in virtual time.
 
 use std::fs;
-use std::path::Path;
 use std::sync::atomic::AtomicU64;
 
 use orinoco_core::{Signal, WallTime};
@@ -113,7 +112,7 @@ fn add_ina3221(tree: &Tree, label: &str) {
 }
 
 /// Executes two models by the plan of a measurement, in virtual time.
-fn work(chosen: &ChosenRails, seed: u64) -> (Curve, Vec<BatchRecord>, u64) {
+fn work(rails: &EnergyRails, seed: u64) -> (Curve, Vec<BatchRecord>, u64) {
     let clock = VirtualClock::default();
     let mut curve = Curve::default();
     let infer = |subject: usize| {
@@ -123,7 +122,7 @@ fn work(chosen: &ChosenRails, seed: u64) -> (Curve, Vec<BatchRecord>, u64) {
         clock.0.store(end, Ordering::Relaxed);
         Ok(())
     };
-    let plan = LoadPlan::new(Nanos(0), chosen.burst(), BUSY, 2, Rng::with_seed(seed));
+    let plan = LoadPlan::new(Nanos(0), burst_length(&rails.settings().sensor), BUSY, 2, Rng::with_seed(seed));
     let batches = execute(infer, plan, &clock).expect("nothing fails");
     (curve, batches, clock.now().0)
 }
@@ -165,9 +164,9 @@ fn check_figures(figures: &[PowerFigures], share: f64) -> usize {
 }
 
 /// Returns the figures of both models from the samples.
-fn evaluate(chosen: &ChosenRails, samples: &[RailSample], batches: &[BatchRecord]) -> Vec<PowerFigures> {
-    let report = attribute(chosen, Nanos(0), samples, batches);
-    (0..2).map(|index| figures(&report, chosen, index, samples.len(), batches)).collect()
+fn evaluate(rails: &EnergyRails, samples: &[RailSample], batches: &[BatchRecord]) -> Vec<PowerFigures> {
+    let report = attribute(rails.settings(), Nanos(0), samples, batches);
+    (0..2).map(|index| figures(&report, rails.settings(), index, samples.len(), batches)).collect()
 }
 
 #[test]
@@ -180,11 +179,12 @@ fn energy_of_a_known_curve_is_within_its_bar() {
         let tree = Tree::new();
         add_ina3221(&tree, "VDD_IN");
         let mut board = tree.board();
-        let chosen = choose(&mut board, ComputeUnit::Cpu, Nanos(0)).expect("there is a rail");
-        assert_eq!(chosen.settings.covers, Covers::Input);
-        let (curve, batches, end) = work(&chosen, seed);
+        let rails = choose(&mut board, ComputeUnit::Cpu, Nanos(0)).expect("there is a rail");
+        assert_eq!(rails.settings().covers, Covers::Input);
+        let (curve, batches, end) = work(&rails, seed);
         let mut noise = Rng::with_seed(seed + 100);
-        let sampler = Sampler::new(&mut board.sensors, &chosen, Nanos(0), Rng::with_seed(seed + 200));
+        let times = rails.reading_times(Nanos(0), Rng::with_seed(seed + 200));
+        let sampler = Sampler::new(&mut board.sensors, times);
         let samples = sample(sampler, end, |now| {
             // The latest conversion of the shunt's voltage that is over; the chip's clock has a phase of its own.
             let conversion_end = ((now + MS) / (4 * MS) * (4 * MS)).saturating_sub(MS).max(2 * MS);
@@ -194,7 +194,7 @@ fn energy_of_a_known_curve_is_within_its_bar() {
             let milliamperes = (power / 19.0 / step).round() * step * 1e3;
             tree.write("sys/class/hwmon/hwmon0/curr1_input", &format!("{milliamperes:.0}"));
         });
-        held += check_figures(&evaluate(&chosen, &samples, &batches), 0.03);
+        held += check_figures(&evaluate(&rails, &samples, &batches), 0.03);
     }
     // Of 36 bars of 95 %, 34 are expected to hold.
     assert!(held >= 32, "{held} of {} bars hold the truth", 6 * RUNS);
@@ -208,10 +208,11 @@ fn energy_counters_are_read_at_regular_times() {
     tree.write(&format!("{zone}/max_energy_range_uj"), "262143328850");
     tree.write(&format!("{zone}/energy_uj"), "0");
     let mut board = tree.board();
-    let chosen = choose(&mut board, ComputeUnit::Cpu, Nanos(0)).expect("there is a counter");
-    assert!(chosen.is_counter && chosen.settings.covers == Covers::NamedRails);
-    let (curve, batches, end) = work(&chosen, 5);
-    let sampler = Sampler::new(&mut board.sensors, &chosen, Nanos(0), Rng::with_seed(6));
+    let rails = choose(&mut board, ComputeUnit::Cpu, Nanos(0)).expect("there is a counter");
+    assert_eq!(rails.settings().covers, Covers::NamedRails);
+    let (curve, batches, end) = work(&rails, 5);
+    let times = rails.reading_times(Nanos(0), Rng::with_seed(6));
+    let sampler = Sampler::new(&mut board.sensors, times);
     let samples = sample(sampler, end, |now| {
         // The counter is updated each millisecond, in steps of 61 µJ, and starts near its end.
         let joules = curve.energy(now / MS * MS);
@@ -221,7 +222,7 @@ fn energy_counters_are_read_at_regular_times() {
     });
     assert_eq!(samples[0].powers, [None], "a counter needs a second reading");
     // The tolerance of what a processor reports itself is 5 %.
-    let held = check_figures(&evaluate(&chosen, &samples, &batches), 0.05);
+    let held = check_figures(&evaluate(&rails, &samples, &batches), 0.05);
     assert_eq!(held, 6, "this counter has no error of its gain");
 }
 
@@ -230,49 +231,9 @@ fn a_board_that_never_works_has_no_energy() {
     let tree = Tree::new();
     add_ina3221(&tree, "VDD_IN");
     let mut board = tree.board();
-    let chosen = choose(&mut board, ComputeUnit::Cpu, Nanos(0)).expect("there is a rail");
-    let figures = figures(&attribute(&chosen, Nanos(0), &[], &[]), &chosen, 0, 0, &[]);
+    let rails = choose(&mut board, ComputeUnit::Cpu, Nanos(0)).expect("there is a rail");
+    let settings = rails.settings();
+    let figures = figures(&attribute(settings, Nanos(0), &[], &[]), settings, 0, 0, &[]);
     assert_eq!(figures.energy.reason(), Some("nothing was executed yet; measure longer with --seconds"));
     assert_eq!(figures.power.reason(), Some("the board was never idle; measure longer with --seconds"));
-}
-
-#[test]
-fn a_board_without_a_known_total_is_not_measured() {
-    let reason = |tree: &Tree| choose(&mut tree.board(), ComputeUnit::Cpu, Nanos(0)).expect_err("no rail");
-    let tree = Tree::new();
-    assert!(
-        reason(&tree).starts_with("this machine has no power sensor under /sys/class/hwmon"),
-        "{}",
-        reason(&tree)
-    );
-    add_ina3221(&tree, "VDD_SOMETHING");
-    let expected = "it is not known which of the rails VDD_SOMETHING measure the whole board, and adding them up could \
-                    count power twice";
-    assert_eq!(reason(&tree), expected);
-
-    let tree = Tree::new();
-    add_ina3221(&tree, "VDD_IN");
-    fs::write(tree.0.path().join(Path::new("sys/class/hwmon/hwmon0/curr1_input")), "nonsense")
-        .expect("written");
-    assert!(
-        reason(&tree).starts_with("rail VDD_IN of /sys/class/hwmon/hwmon0 gives no power"),
-        "{}",
-        reason(&tree)
-    );
-}
-
-#[test]
-fn an_ina3221_that_averages_remembers_its_conversions() {
-    let tree = Tree::new();
-    add_ina3221(&tree, "VDD_IN");
-    tree.write("sys/class/hwmon/hwmon0/samples", "16");
-    tree.write("sys/class/hwmon/hwmon0/update_interval", "64");
-    let chosen = choose(&mut tree.board(), ComputeUnit::Cpu, Nanos(0)).expect("there is a rail");
-    let (update, conversion) = (Duration::from_millis(4), Duration::from_millis(2));
-    let sensor = &chosen.settings.sensor;
-    assert_eq!(sensor.update_period, update);
-    let averaging = orinoco_telemetry::energy::Averaging::Exponential { samples: 16, conversion };
-    assert_eq!(sensor.averaging, averaging);
-    assert_eq!(chosen.burst(), update * 16 * 10);
-    assert!((chosen.settings.rails[0].resolution.to_f64() - (19.0 * 0.008 + 0.264 * 0.008)).abs() < 1e-6);
 }
