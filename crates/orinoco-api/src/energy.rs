@@ -19,3 +19,13 @@ pub struct EnergyFigure {
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub not_measured: Option<String>,
 }
+
+/// Energy of one frame or image in one stage.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct StageEnergyFigure {
+    /// Name of the stage.
+    pub stage: String,
+    /// Energy of one frame or image in this stage, or the reason why it is not measured.
+    #[serde(flatten)]
+    pub energy: EnergyFigure,
+}

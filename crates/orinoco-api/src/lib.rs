@@ -27,9 +27,9 @@ pub use bench::{
 };
 pub use board::{
     BOARD_PROFILE_SCHEMA, BOARD_PROFILES_SCHEMA, BOARD_SCHEMA, BoardProblem, BoardProfileJson,
-    BoardProfileList, BoardProfileReport, BoardReport, ListedBoardProfile, PowerModeJson, ProfileDevfreqJson,
-    ProfileModuleJson, ProfilePowerModeJson, ProfileRailJson, ProfileTripJson, ProfileZoneJson, RailJson,
-    ThermalZoneJson,
+    BoardProfileList, BoardProfileReport, BoardReport, ListedBoardProfile, PowerModeJson,
+    ProfileDevfreqJson, ProfileModuleJson, ProfilePowerModeJson, ProfileRailJson, ProfileTripJson,
+    ProfileZoneJson, RailJson, ThermalZoneJson,
 };
 pub use camera::{
     CAMERAS_SCHEMA, CameraControlJson, CameraFormatJson, CameraJson, CameraList, CameraSizeJson,
@@ -37,7 +37,7 @@ pub use camera::{
 pub use code::{CODES_SCHEMA, CodeList, CodePage};
 pub use contract::{CONTRACTS, Contract};
 pub use doctor::{BoardFileVerdict, DOCTOR_SCHEMA, DoctorReport, MachinePart, PartState};
-pub use energy::EnergyFigure;
+pub use energy::{EnergyFigure, StageEnergyFigure};
 pub use eval::{
     ClassFigures, EVAL_SCHEMA, EvalFigures, EvalReport, EvalResult, ImageDifference, SequenceFigures,
     TrackingFigures,

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{Dropped, EnergyFigure, Fault, StageSummary};
+use crate::{Dropped, EnergyFigure, Fault, StageEnergyFigure, StageSummary};
 
 /// Schema name of [`Status`].
 pub const STATUS_SCHEMA: &str = "orinoco.status/1";
@@ -103,6 +103,9 @@ pub struct StreamStatus {
     /// Energy of one frame in all models, above the idle power; absent where the board measures no power.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub energy_per_frame: Option<EnergyFigure>,
+    /// The same for each stage, over all models. A single stage has a wide interval, and a short one is often not measured.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub energy_by_stage: Vec<StageEnergyFigure>,
 }
 
 /// Number of frames whose longest stage was this one.
@@ -140,6 +143,9 @@ pub struct ModelStatus {
     /// Energy of one image above the idle power; absent where the board measures no power.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub energy_per_image: Option<EnergyFigure>,
+    /// The same for each stage. A single stage has a wide interval, and a short one is often not measured.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub energy_by_stage: Vec<StageEnergyFigure>,
 }
 
 /// State of one lane.

@@ -4,7 +4,7 @@
 //! too, and never go back.
 
 use orinoco_core::{ComputeUnit, LaneId};
-use orinoco_telemetry::energy::Figure;
+use orinoco_telemetry::energy::{EnergyReport, StageEnergy};
 use orinoco_telemetry::{
     DropCause, LaneFold, Metric, MetricKind, MetricValue, ModelFold, SourceState, Stage, StreamFold,
 };
@@ -227,12 +227,15 @@ fn nv_inference_metrics(view: &View, directory: &Directory) -> Vec<Metric> {
     let mut metrics = names.map(|(name, help)| Metric::new(name, Counter, help));
     for (id, listed) in directory.models_by_name() {
         let model = view.telemetry.model(id);
-        let micros =
-            |fold: &ModelFold, stage| (stage_of(fold, stage).buckets().durations().sum * 1e6).round();
-        let values = model.read(|fold| {
-            let [input, infer, output] = MODEL_STAGES.map(|stage| micros(fold, stage));
-            [fold.items as f64, fold.items as f64, fold.inferences as f64, input, infer, output]
+        let (items, inferences, buckets) = model.read(|fold| {
+            (
+                fold.items as f64,
+                fold.inferences as f64,
+                MODEL_STAGES.map(|stage| stage_of(fold, stage).buckets()),
+            )
         });
+        let [input, infer, output] = buckets.map(|buckets| (buckets.durations().sum * 1e6).round());
+        let values = [items, items, inferences, input, infer, output];
         for (metric, value) in metrics.iter_mut().zip(values) {
             let labels = [("model", listed.name.as_str()), ("version", version_of(&listed.file))];
             metric.add(&labels, MetricValue::Number(value));
@@ -251,6 +254,18 @@ fn version_of(file: &str) -> &str {
 /// Energy of models and streams. The figures are estimates, which may fall, so they are gauges; rails have counters.
 fn energy(directory: &Directory, readings: &Latest) -> Vec<Metric> {
     let Ok(report) = &readings.energy else { return Vec::new() };
+    let mut metrics = energy_of_models(directory, report);
+    metrics.extend(energy_of_streams(directory, report));
+    let mut of_rails =
+        Metric::new("orinoco_rail_energy_joules_total", Counter, "Energy since the start of the run.");
+    for rail in &report.rails {
+        of_rails.add(&[("rail", &rail.name)], MetricValue::Number(rail.energy.to_f64()));
+    }
+    metrics.push(of_rails);
+    metrics
+}
+
+fn energy_of_models(directory: &Directory, report: &EnergyReport) -> Vec<Metric> {
     let mut of_models = Metric::new(
         "orinoco_model_energy_per_image_joules",
         Gauge,
@@ -261,30 +276,51 @@ fn energy(directory: &Directory, readings: &Latest) -> Vec<Metric> {
         Gauge,
         "Half-width of the 95 % interval of the energy of one image.",
     );
+    let mut stages = Metric::new(
+        "orinoco_model_stage_energy_per_image_joules",
+        Gauge,
+        "Energy of one image in a stage, above the idle power of the board.",
+    );
     for model in &report.models {
-        if let (Some(listed), Ok(figure)) = (directory.models.get(&model.model), &model.per_item) {
+        let Some(listed) = directory.models.get(&model.model) else { continue };
+        if let Ok(figure) = &model.per_item {
             of_models.add(&[("model", &listed.name)], MetricValue::Number(figure.energy.to_f64()));
             bars.add(&[("model", &listed.name)], MetricValue::Number(figure.half_width.to_f64()));
         }
+        add_stages(&mut stages, ("model", &listed.name), &model.stages);
     }
+    vec![of_models, bars, stages]
+}
+
+fn energy_of_streams(directory: &Directory, report: &EnergyReport) -> Vec<Metric> {
     let mut of_streams = Metric::new(
         "orinoco_stream_energy_per_frame_joules",
         Gauge,
         "Energy of one frame in all models above the idle power of the board.",
     );
+    let mut stages = Metric::new(
+        "orinoco_stream_stage_energy_per_frame_joules",
+        Gauge,
+        "Energy of one frame in a stage of all models, above the idle power of the board.",
+    );
     for stream in &report.streams {
-        if let (Some(listed), Ok(figure)) =
-            (directory.streams.get(&stream.stream), &stream.per_frame as &Figure)
-        {
+        let Some(listed) = directory.streams.get(&stream.stream) else { continue };
+        if let Ok(figure) = &stream.per_frame {
             of_streams.add(&[("stream", &listed.name)], MetricValue::Number(figure.energy.to_f64()));
         }
+        add_stages(&mut stages, ("stream", &listed.name), &stream.stages);
     }
-    let mut of_rails =
-        Metric::new("orinoco_rail_energy_joules_total", Counter, "Energy since the start of the run.");
-    for rail in &report.rails {
-        of_rails.add(&[("rail", &rail.name)], MetricValue::Number(rail.energy.to_f64()));
+    vec![of_streams, stages]
+}
+
+/// Adds the energies of the stages that are measured.
+fn add_stages(metric: &mut Metric, subject: (&'static str, &str), stages: &[StageEnergy]) {
+    for StageEnergy { stage, per_item } in stages {
+        if let Ok(figure) = per_item {
+            let labels = [subject, ("stage", stage.name())];
+            metric.add(&labels, MetricValue::Number(figure.energy.to_f64()));
+        }
     }
-    vec![of_models, bars, of_streams, of_rails]
 }
 
 /// Readings of the board's sensors. What is not known has no series.

@@ -2,8 +2,8 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use orinoco_api::{EnergyFigure, SensorsStatus};
-use orinoco_telemetry::energy::{EnergyReport, Figure};
+use orinoco_api::{EnergyFigure, SensorsStatus, StageEnergyFigure};
+use orinoco_telemetry::energy::{EnergyReport, Figure, StageEnergy};
 
 /// Latest readings and energy figures. One thread replaces them, and others copy the pointer.
 #[derive(Clone, Default)]
@@ -57,4 +57,13 @@ pub(crate) fn figure_json(figure: &Figure) -> EnergyFigure {
             EnergyFigure { mj: None, half_width_mj: None, shared: None, not_measured: Some(why.to_string()) }
         }
     }
+}
+
+/// Returns the energies of stages as the contract has them.
+pub(super) fn stages_json(stages: &[StageEnergy]) -> Vec<StageEnergyFigure> {
+    let figure = |of: &StageEnergy| StageEnergyFigure {
+        stage: of.stage.name().to_owned(),
+        energy: figure_json(&of.per_item),
+    };
+    stages.iter().map(figure).collect()
 }

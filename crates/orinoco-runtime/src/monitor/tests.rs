@@ -1,6 +1,10 @@
 use super::*;
 use crate::Quiet;
-use orinoco_core::{ComputeUnit, LaneId, ModelId, Nanos, Signal, StreamId, TimeSpan, WallTime};
+use orinoco_core::{ComputeUnit, Joules, LaneId, ModelId, Nanos, Signal, StreamId, TimeSpan, WallTime};
+use orinoco_telemetry::energy::{
+    Covers, EnergyReport, Estimate, Figure, Losses, ModelEnergy, NotMeasured, RailEnergy, StageEnergy,
+    StreamEnergy, TotalEnergy,
+};
 use orinoco_telemetry::{DropCause, MetricKind, MetricValue, SourceState, Stage};
 use std::collections::BTreeSet;
 use std::sync::Mutex;
@@ -232,6 +236,7 @@ fn every_metric_is_documented_and_the_dashboard_and_the_alerts_ask_for_no_other(
     run.frame(0);
     run.telemetry.stream(run.stream).drop_frame(1, DropCause::DropOldest, Nanos(0));
     run.monitor.directory_mut().set_memory(1, 2);
+    measure_energy(&run);
     let documented: BTreeSet<&str> = names_in(PAGE);
     for metric in run.monitor.metrics(true) {
         let name = metric.name.strip_suffix("_count").unwrap_or(metric.name);
@@ -244,6 +249,85 @@ fn every_metric_is_documented_and_the_dashboard_and_the_alerts_ask_for_no_other(
     for name in asked.into_iter().flat_map(names_in) {
         assert!(documented.contains(name), "{name} is asked for, and not in docs/metrics.md");
     }
+}
+
+/// Measured energy in joules, with a half-width of 10 %.
+fn energy_of(joules: f64) -> Figure {
+    let energy = Joules::from_f64(joules);
+    let bar = Joules::from_f64(0.1 * joules);
+    Ok(Estimate { energy, half_width: bar, statistical: bar, systematic: Joules::ZERO, shared: 0.0 })
+}
+
+/// Sets a report in which an image takes 0.5 J, 0.4 J of it for the inference; its preprocessing is not measured.
+fn measure_energy(run: &Run) {
+    let stages = |infer| {
+        vec![
+            StageEnergy { stage: Stage::Preprocess, per_item: Err(NotMeasured::TooUncertain) },
+            StageEnergy { stage: Stage::Infer, per_item: energy_of(infer) },
+        ]
+    };
+    let model = ModelEnergy {
+        model: run.model,
+        items: 1,
+        per_item: energy_of(0.5),
+        total: energy_of(0.5),
+        items_unmeasured: 0,
+        stages: stages(0.4),
+    };
+    let stream = StreamEnergy {
+        stream: run.stream,
+        frames: 1,
+        per_frame: energy_of(0.6),
+        total: energy_of(0.6),
+        stages: stages(0.5),
+    };
+    let name: Arc<str> = Arc::from("VDD_IN");
+    let (energy, unmeasured) = (Joules::from_units(9), Duration::ZERO);
+    let report = EnergyReport {
+        rails: vec![RailEnergy { name: name.clone(), energy, power: None, unmeasured }],
+        total: TotalEnergy {
+            covers: Covers::Input,
+            rails: vec![name],
+            energy,
+            measured: unmeasured,
+            unmeasured,
+        },
+        baseline: Err(NotMeasured::NeverIdle),
+        models: vec![model],
+        streams: vec![stream],
+        losses: Losses::default(),
+    };
+    run.monitor.readings().set(Latest { energy: Ok(Arc::new(report)), ..Latest::default() });
+}
+
+#[test]
+fn energy_is_shown_by_model_stream_and_stage() {
+    let run = Run::new();
+    run.frame(0);
+    measure_energy(&run);
+    let status = run.monitor.status();
+    let (model, stream) = (&status.models[0], &status.streams[0]);
+    let millijoules =
+        |figure: &Option<orinoco_api::EnergyFigure>| figure.as_ref().and_then(|figure| figure.mj);
+    assert_eq!(
+        (millijoules(&model.energy_per_image), millijoules(&stream.energy_per_frame)),
+        (Some(500.0), Some(600.0))
+    );
+    let shown = |stages: &[orinoco_api::StageEnergyFigure]| {
+        let of = |stage: &orinoco_api::StageEnergyFigure| {
+            format!("{} {:?} {:?}", stage.stage, stage.energy.mj, stage.energy.not_measured)
+        };
+        stages.iter().map(of).collect::<Vec<_>>()
+    };
+    let preprocess = "preprocess None Some(\"the error is as large as the energy\")";
+    assert_eq!(shown(&model.energy_by_stage), [preprocess, "infer Some(400.0) None"]);
+    assert_eq!(shown(&stream.energy_by_stage), [preprocess, "infer Some(500.0) None"]);
+    let of_model = "orinoco_model_stage_energy_per_image_joules";
+    let value = |stage| run.value(of_model, &[("model", "person"), ("stage", stage)]);
+    assert_eq!((value("infer"), value("preprocess")), (Some(MetricValue::Number(0.4)), None));
+    let of_stream = "orinoco_stream_stage_energy_per_frame_joules";
+    let value = run.value(of_stream, &[("stream", "gate"), ("stage", "infer")]);
+    assert_eq!(value, Some(MetricValue::Number(0.5)));
 }
 
 #[test]
