@@ -410,6 +410,16 @@ fn another_boards_files_are_read_from_a_folder() {
     check(part(&found, "conflict", "files"), "broken", &["/etc/nv_tegra_release", "/proc/cpuinfo"]);
     check(part(&found, "source", "all"), "not_checked", &["they run on the board"]);
     check(part(&found, "memory", "memory"), "not_checked", &["/proc/meminfo"]);
+    check(part(&found, "board", "total power"), "missing", &["/sys/class/powercap"]);
+    board.write("sys/class/powercap/intel-rapl:0/name", "package-0\n", 0o644);
+    board.write("sys/class/powercap/intel-rapl:0/energy_uj", "5000\n", 0o644);
+    let (_, found) = report(&mut doctor(&["--sysroot", &folder]));
+    let says = ["energy counters package-0", "Fans, disks and the power supply are not measured"];
+    check(part(&found, "board", "total power"), "ok", &says);
+    let detect = orinoco(&["board", "detect", "--sysroot", &folder]).output().expect("it starts");
+    let text = String::from_utf8_lossy(&detect.stdout);
+    let row = text.lines().find(|line| line.starts_with("package-0")).unwrap_or_else(|| panic!("{text}"));
+    assert!(row.ends_with("can be read") && text.contains("total: none. Processor package"), "{text}");
     // The profile of a Jetson says what its rails measure; this board has none.
     let jetson = Board::new();
     jetson.write("proc/cpuinfo", "CPU implementer\t: 0x41\n", 0o644);

@@ -54,6 +54,9 @@ pub struct BoardReport {
     pub power_modes: Vec<PowerModeJson>,
     /// Power rails with one reading each.
     pub rails: Vec<RailJson>,
+    /// Energy counters of a host's processor.
+    #[serde(default)]
+    pub energy_counters: Vec<EnergyCounterJson>,
     /// Name of the rail that measures the whole input.
     pub total_rail: Option<String>,
     /// Coverage of that rail, or the reason why there is none.
@@ -81,6 +84,17 @@ pub struct PowerModeJson {
     pub id: u32,
     /// Name, such as `MAXN_SUPER`.
     pub name: String,
+}
+
+/// Energy counter of a processor (RAPL).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct EnergyCounterJson {
+    /// Part of the processor that it counts, such as `package-0` or `package-0/core`.
+    pub name: String,
+    /// Reason why it cannot be read; null where it can.
+    pub unavailable: Option<String>,
+    /// Folder of the counter on the board.
+    pub source: String,
 }
 
 /// Power rail with one reading. What the sensor does not give is null.

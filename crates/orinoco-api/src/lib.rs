@@ -27,7 +27,7 @@ pub use bench::{
 };
 pub use board::{
     BOARD_PROFILE_SCHEMA, BOARD_PROFILES_SCHEMA, BOARD_SCHEMA, BoardProblem, BoardProfileJson,
-    BoardProfileList, BoardProfileReport, BoardReport, ListedBoardProfile, PowerModeJson,
+    BoardProfileList, BoardProfileReport, BoardReport, EnergyCounterJson, ListedBoardProfile, PowerModeJson,
     ProfileDevfreqJson, ProfileModuleJson, ProfilePowerModeJson, ProfileRailJson, ProfileTripJson,
     ProfileZoneJson, RailJson, ThermalZoneJson,
 };

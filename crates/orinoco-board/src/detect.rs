@@ -28,7 +28,7 @@ use release::Release;
 
 pub use fact::{Fact, Problem};
 pub use power_mode::PowerMode;
-pub use rails::RailReport;
+pub use rails::{CounterReport, RailReport};
 pub use thermal::ThermalZone;
 
 /// Names of rails that measure the whole input of a module where no profile says so.
@@ -71,6 +71,8 @@ pub struct Detection {
     pub power_modes: Vec<PowerMode>,
     /// Power rails with one reading each.
     pub rails: Vec<RailReport>,
+    /// Energy counters of a host's processor.
+    pub energy_counters: Vec<CounterReport>,
     /// Name of the rail that measures the whole input.
     pub total_rail: Option<Fact<String>>,
     /// Coverage of that rail, or the reason why there is none.
@@ -112,7 +114,7 @@ pub fn detect(sysroot: &Sysroot) -> Detection {
     conflicts.extend(carrier_conflicts);
     let power_modes = PowerModes::read(&files);
     conflicts.extend(power_modes.conflicts);
-    let mut rails = rails::read(sysroot);
+    let (mut rails, energy_counters) = rails::read(sysroot);
     let total = total(&mut rails, module.profile.as_ref());
     let jetpack = release.l4t.as_ref().and_then(|l4t| {
         let jetpack = jetpack::jetpack_of(&l4t.value)?;
@@ -138,6 +140,7 @@ pub fn detect(sysroot: &Sysroot) -> Detection {
         power_mode: power_modes.current,
         power_modes: power_modes.all,
         rails,
+        energy_counters,
         total_rail: total.rail,
         total_covers: total.covers,
         thermal_zones: thermal::read(sysroot),

@@ -22,7 +22,7 @@ pub use board::{
     SocketSpec, TrackSpec, TrackerSpec, Written,
 };
 pub use capabilities::Capabilities;
-pub use detect::{Detection, Fact, PowerMode, Problem, RailReport, ThermalZone, detect};
+pub use detect::{CounterReport, Detection, Fact, PowerMode, Problem, RailReport, ThermalZone, detect};
 pub use error::{BoardError, SourceFault};
 pub use profile::{
     BoardKind, Connections, DevfreqNode, Module, Performance, PowerModeProfile, Profile, RailProfile, Soc,

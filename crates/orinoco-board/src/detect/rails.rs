@@ -9,6 +9,8 @@ use crate::readers::{I2cAddress, Rail, RailReading, Rails, Reading, Unknown};
 /// Sensors of rails: the INA family of Texas Instruments, which all Jetsons have. Energy counters of processors and power
 /// meters of hosts are not rails of a board.
 const SENSORS: &str = "ina";
+/// Energy counters of processors.
+const COUNTERS: &str = "intel-rapl";
 /// Greatest number of rails of a board; real ones have up to 12.
 const RAILS_MAX: usize = 256;
 
@@ -39,6 +41,17 @@ pub struct RailReport {
     pub source: String,
 }
 
+/// Energy counter of a host's processor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CounterReport {
+    /// Part of the processor that it counts, such as `package-0`.
+    pub name: String,
+    /// Reason why it cannot be read; `None` where it can.
+    pub unavailable: Option<String>,
+    /// Folder of the counter on the board.
+    pub source: String,
+}
+
 impl RailReport {
     /// Returns whether the sensor is one that measures a whole input without a label: an INA238 or INA237.
     pub(super) fn is_unlabelled_input(&self) -> bool {
@@ -55,17 +68,24 @@ impl RailReport {
     }
 }
 
-/// Reads all rails, ordered by bus, address and channel.
-pub(super) fn read(sysroot: &Sysroot) -> Vec<RailReport> {
+/// Reads all rails, ordered by bus, address and channel, and the energy counters, those of a package before those of its parts.
+pub(super) fn read(sysroot: &Sysroot) -> (Vec<RailReport>, Vec<CounterReport>) {
     let (mut found, _) = Rails::discover(sysroot);
     let mut readings = Vec::new();
-    // No energy counter is among these sensors, so the time does not matter.
+    // A counter has no power at its first reading, so the time does not matter.
     found.read(Nanos(0), None, &mut readings);
-    let rails = found.rails().iter().zip(&readings).filter(|(rail, _)| rail.chip.starts_with(SENSORS));
-    let mut rails: Vec<RailReport> =
-        rails.take(RAILS_MAX).map(|(rail, reading)| report(rail, reading)).collect();
+    let with_chip = |is_wanted: fn(&str) -> bool| {
+        found.rails().iter().zip(&readings).filter(move |(rail, _)| is_wanted(&rail.chip)).take(RAILS_MAX)
+    };
+    let rails = with_chip(|chip| chip.starts_with(SENSORS));
+    let mut rails: Vec<RailReport> = rails.map(|(rail, reading)| report(rail, reading)).collect();
     rails.sort_by_key(|rail| (rail.i2c, rail.channel));
-    rails
+    let counters = with_chip(|chip| chip == COUNTERS).map(|(rail, reading)| CounterReport {
+        name: shown(&rail.name),
+        unavailable: cause(&reading.joules),
+        source: rail.source.clone(),
+    });
+    (rails, counters.collect())
 }
 
 fn report(rail: &Rail, reading: &RailReading) -> RailReport {

@@ -445,6 +445,31 @@ fn a_development_host() {
 }
 
 #[test]
+fn a_host_with_energy_counters_lists_them() {
+    let counter = |board: SyntheticBoard, number: &str, name: &str| {
+        board.file(&format!("/sys/class/powercap/intel-rapl:{number}/name"), format!("{name}\n"))
+    };
+    let host = SyntheticBoard::empty().file("/proc/cpuinfo", "vendor_id\t: GenuineIntel\n");
+    let host = counter(counter(host, "0", "package-0"), "0:0", "core");
+    let host = host.file("/sys/class/powercap/intel-rapl:0/energy_uj", "5000\n");
+    let found = host.detect();
+    let counters: Vec<String> = found
+        .energy_counters
+        .iter()
+        .map(|of| format!("{} {} {:?}", of.name, of.source, of.unavailable))
+        .collect();
+    assert_eq!(
+        counters,
+        [
+            "package-0 /sys/class/powercap/intel-rapl:0 None",
+            "package-0/core /sys/class/powercap/intel-rapl:0:0 Some(\"does not exist\")"
+        ]
+    );
+    assert!(found.rails.is_empty(), "counters of a processor are no rails of a board");
+    assert!(found.total_covers.expect("a host has a profile").value.contains("RAPL"));
+}
+
+#[test]
 fn a_server_with_an_arm_processor() {
     let board = SyntheticBoard::empty()
         .file("/proc/cpuinfo", "processor\t: 0\nCPU implementer\t: 0x41\n")

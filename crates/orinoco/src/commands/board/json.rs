@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use orinoco_api::{
     BOARD_PROFILE_SCHEMA, BOARD_PROFILES_SCHEMA, BOARD_SCHEMA, BoardProblem, BoardProfileJson,
-    BoardProfileList, BoardProfileReport, BoardReport, ListedBoardProfile, PowerModeJson, ProfileDevfreqJson,
-    ProfileModuleJson, ProfilePowerModeJson, ProfileRailJson, ProfileTripJson, ProfileZoneJson, RailJson,
-    ThermalZoneJson,
+    BoardProfileList, BoardProfileReport, BoardReport, EnergyCounterJson, ListedBoardProfile, PowerModeJson,
+    ProfileDevfreqJson, ProfileModuleJson, ProfilePowerModeJson, ProfileRailJson, ProfileTripJson,
+    ProfileZoneJson, RailJson, ThermalZoneJson,
 };
 use orinoco_board::{
-    Detection, DevfreqNode, Fact, Module, PowerModeProfile, Problem, Profile, RailProfile, RailReport,
-    ThermalZone, ThermalZoneProfile,
+    CounterReport, Detection, DevfreqNode, Fact, Module, PowerModeProfile, Problem, Profile, RailProfile,
+    RailReport, ThermalZone, ThermalZoneProfile,
 };
 use orinoco_core::{Choice, Watts};
 
@@ -45,6 +45,7 @@ pub(super) fn board(found: &Detection) -> BoardReport {
             .map(|mode| PowerModeJson { id: mode.id, name: mode.name.clone() })
             .collect(),
         rails: found.rails.iter().map(rail).collect(),
+        energy_counters: found.energy_counters.iter().map(counter).collect(),
         total_rail: value(&found.total_rail),
         total_covers: value(&found.total_covers),
         thermal_zones: found.thermal_zones.iter().map(zone).collect(),
@@ -71,6 +72,11 @@ fn rail(rail: &RailReport) -> RailJson {
         unavailable: rail.unavailable.clone(),
         source: rail.source.clone(),
     }
+}
+
+fn counter(counter: &CounterReport) -> EnergyCounterJson {
+    let CounterReport { name, unavailable, source } = counter.clone();
+    EnergyCounterJson { name, unavailable, source }
 }
 
 fn zone(zone: &ThermalZone) -> ThermalZoneJson {

@@ -3,8 +3,8 @@
 use std::fmt::Display;
 
 use orinoco_board::{
-    BoardKind, Detection, Fact, Performance, PowerModeProfile, Profile, RailProfile, RailReport, ThermalZone,
-    ThermalZoneProfile,
+    BoardKind, CounterReport, Detection, Fact, Performance, PowerModeProfile, Profile, RailProfile,
+    RailReport, ThermalZone, ThermalZoneProfile,
 };
 use orinoco_core::{Choice, Watts};
 
@@ -25,9 +25,17 @@ pub(super) fn board(found: &Detection) -> String {
         let rows = found.rails.iter().map(rail).collect();
         let rails = table(&["rail", "sensor", "voltage, V", "current, A", "power, W"], 2, rows);
         parts.push(format!("{rails}\n{}", total(found)));
+    } else if !found.energy_counters.is_empty() {
+        let rows = found.energy_counters.iter().map(counter).collect();
+        parts.push(format!("{}\n{}", table(&["energy counter", "from", "state"], 3, rows), total(found)));
     } else if found.is_jetson.as_ref().is_some_and(|fact| fact.value) {
         parts.push(
             "no power rail: there is no sensor under /sys/class/hwmon, /sys/bus/i2c or /sys/bus/iio"
+                .to_owned(),
+        );
+    } else if found.is_jetson.is_some() && found.gpus.is_empty() {
+        parts.push(
+            "no power sensor: there is none under /sys/class/hwmon, /sys/class/powercap or /sys/bus/iio"
                 .to_owned(),
         );
     }
@@ -108,6 +116,14 @@ fn rail(rail: &RailReport) -> Vec<String> {
     let voltage = value(rail.voltage.map(|voltage| voltage.milli()));
     let current = value(rail.current.map(|current| current.milli()));
     vec![name, sensor, voltage, current, value(rail.power.map(|power| power.milli()))]
+}
+
+fn counter(counter: &CounterReport) -> Vec<String> {
+    let state = match &counter.unavailable {
+        Some(cause) => format!("{UNKNOWN}: {cause}"),
+        None => "can be read".to_owned(),
+    };
+    vec![counter.name.clone(), counter.source.clone(), state]
 }
 
 fn total(found: &Detection) -> String {

@@ -1,7 +1,7 @@
 //! Description of this board, by its files.
 
 use orinoco_api::{MachinePart, PartState};
-use orinoco_board::{Detection, Fact};
+use orinoco_board::{CounterReport, Detection, Fact};
 
 use super::check::{Group, part};
 
@@ -38,7 +38,7 @@ fn answers(found: &Detection) -> Vec<MachinePart> {
             mode.map(|fact| (fact.value.name.clone(), fact.source.as_str())),
         ));
     }
-    parts.extend(found.is_jetson.as_ref().filter(|fact| fact.value).map(|_| total_power(found)));
+    parts.extend(found.is_jetson.as_ref().map(|_| total_power(found)));
     let profile = found.profile.as_ref();
     parts.push(answer(
         "profile",
@@ -48,13 +48,27 @@ fn answers(found: &Detection) -> Vec<MachinePart> {
     parts
 }
 
-/// Reports which rail of a Jetson measures the whole input, and its coverage.
+/// Reports which rail measures the whole input, or the counters of a host's processor, and what they cover.
 fn total_power(found: &Detection) -> MachinePart {
     let covers = found.total_covers.as_ref().map_or("", |covers| covers.value.as_str());
+    let (readable, denied): (Vec<_>, Vec<_>) =
+        found.energy_counters.iter().partition(|counter| counter.unavailable.is_none());
+    let names = |counters: &[&CounterReport]| {
+        counters.iter().map(|of| of.name.as_str()).collect::<Vec<_>>().join(", ")
+    };
     let (state, says) = match &found.total_rail {
         Some(rail) => (PartState::Ok, format!("{}: {covers}", rail.value)),
+        None if found.rails.is_empty() && !readable.is_empty() => {
+            (PartState::Ok, format!("energy counters {}. {covers}", names(&readable)))
+        }
+        None if found.rails.is_empty() && !denied.is_empty() => {
+            (PartState::Missing, format!("energy counters {} cannot be read. {covers}", names(&denied)))
+        }
         None if found.rails.is_empty() => {
-            let places = "/sys/class/hwmon, /sys/bus/i2c or /sys/bus/iio";
+            let places = match may_be_jetson(found) {
+                true => "/sys/class/hwmon, /sys/bus/i2c or /sys/bus/iio",
+                false => "/sys/class/hwmon, /sys/class/powercap or /sys/bus/iio",
+            };
             (PartState::Missing, format!("there is no power sensor under {places}"))
         }
         None if covers.is_empty() => {
