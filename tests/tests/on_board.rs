@@ -6,17 +6,22 @@
 #![allow(clippy::print_stdout, reason = "tests say what they skip and what they measured")]
 
 use std::fs;
-use std::io::BufRead;
+use std::io::{BufRead, Read, Write};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::process::Output;
+use std::process::{Child, Output, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use md5::{Digest, Md5};
 use orinoco_api::{EndState, StreamSummary, Summary};
-use orinoco_rig::{Board, Boards, Flavour, Input, Options, Rig, StallWatch, Unavailable, VividOptions};
+use orinoco_rig::{
+    Board, Boards, Flavour, Input, Options, Rail, Reading, Rig, StallWatch, Unavailable, VividOptions,
+};
 use orinoco_tests::{Agreement, Random, agree, cross_binary, orinoco, results, root};
+use serde_json::Value;
+use tempfile::TempDir;
 
 /// Maximum duration of a program on a board.
 const RUN_MAX: Duration = Duration::from_secs(600);
@@ -38,6 +43,14 @@ fn stage(flavour: Flavour, options: &Options, program: &str) -> Option<Boards> {
     };
     put(&boards[0], &local, &format!("/tmp/{program}"));
     Some(boards)
+}
+
+/// Copies the demo model to `/tmp/person-nano`.
+fn put_model(board: &Board) {
+    run(board, "mkdir -p /tmp/person-nano/1");
+    for name in ["model.toml", "1/model.onnx"] {
+        put(board, &root().join("models/person-nano").join(name), &format!("/tmp/person-nano/{name}"));
+    }
 }
 
 /// Boots one board of the fast flavour, with normal priority.
@@ -276,10 +289,7 @@ fn a_detector_sees_what_the_camera_shows() {
     assert!(!wanted.detections.is_empty(), "nobody in the image");
 
     send(board, false, "RGB3", &image.into_raw().repeat(2));
-    run(board, "mkdir -p /tmp/person-nano/1");
-    for name in ["model.toml", "1/model.onnx"] {
-        put(board, &root().join("models/person-nano").join(name), &format!("/tmp/person-nano/{name}"));
-    }
+    put_model(board);
     let (width, height) = SIGNAL;
     let source = format!("v4l2:///dev/video0?format=RGB3&width={width}&height={height}");
     let arguments =
@@ -319,10 +329,7 @@ fn check_budget(memory_mib: u32) {
     let options = Options { memory_mib, ..Options::default() };
     let Some(boards) = stage(Flavour::Dropbear, &options, "orinoco") else { return };
     let board = &boards[0];
-    run(board, "mkdir -p /tmp/person-nano/1");
-    for name in ["model.toml", "1/model.onnx"] {
-        put(board, &root().join("models/person-nano").join(name), &format!("/tmp/person-nano/{name}"));
-    }
+    put_model(board);
     put_text(board, &budget_board("200 MiB"), "/tmp/fits.toml");
     put_text(board, &budget_board("1 MiB"), "/tmp/small.toml");
     // Mode 0 estimates how much memory can be granted, and refuses only requests far beyond it. Mode 2 grants no more
@@ -515,24 +522,28 @@ source = 'test://ball?width=64&height=48&fps=5&pace=pts'
 models = []
 ";
 
+/// Installs the daemon of `/tmp` with its unit and a board file, and starts it.
+fn start_service(board: &Board, board_file: &str) {
+    put(board, &root().join("crates/orinocod/orinocod.service"), "/etc/systemd/system/orinocod.service");
+    put_text(board, board_file, "/tmp/board.toml");
+    // `systemctl start` returns when the daemon reports that it is ready.
+    let command = "cp /tmp/orinocod /usr/bin/ && mkdir -p /etc/orinoco && \
+         cp /tmp/board.toml /etc/orinoco/ && chmod 644 /etc/orinoco/board.toml && \
+         echo orinoco:x:990:990::/var/lib/orinoco:/bin/false >>/etc/passwd && echo orinoco:x:990: >>/etc/group && \
+         systemctl daemon-reload && systemctl start orinocod && \
+         systemctl show -P ActiveState,SubState orinocod && ps -o user= -p $(pidof orinocod)";
+    let started = board.ssh_within(command, RUN_MAX).expect("it ends");
+    let said = String::from_utf8_lossy(&started.stderr);
+    assert_eq!(String::from_utf8_lossy(&started.stdout), "active\nrunning\norinoco\n", "{said}");
+}
+
 #[test]
 #[ignore = "boots an emulated board; `make test-boards` runs it"]
 fn the_daemon_is_a_service() {
     let Some(boards) = stage(Flavour::Systemd, &Options::default(), "orinocod") else { return };
     let board = &boards[0];
     board.camera(VividOptions::default()).expect("a camera");
-    put(board, &root().join("crates/orinocod/orinocod.service"), "/etc/systemd/system/orinocod.service");
-    put_text(board, SERVICE_BOARD, "/tmp/board.toml");
-    // `systemctl start` returns when the daemon reports that it is ready.
-    let started = run(
-        board,
-        "cp /tmp/orinocod /usr/bin/ && mkdir -p /etc/orinoco && \
-         cp /tmp/board.toml /etc/orinoco/ && chmod 644 /etc/orinoco/board.toml && \
-         echo orinoco:x:990:990::/var/lib/orinoco:/bin/false >>/etc/passwd && echo orinoco:x:990: >>/etc/group && \
-         systemctl daemon-reload && systemctl start orinocod && \
-         systemctl show -P ActiveState,SubState orinocod && ps -o user= -p $(pidof orinocod)",
-    );
-    assert_eq!(started, "active\nrunning\norinoco");
+    start_service(board, SERVICE_BOARD);
     let exposure = run(board, "systemd-analyze security --no-pager orinocod | tail -n 1");
     println!("systemd-analyze security: {exposure}");
     let modes = run(board, "stat -c %a /var/lib/orinoco/camera.md5");
@@ -554,4 +565,281 @@ fn the_daemon_is_a_service() {
         summary.streams[0].frames_out, summary.streams[0].fps
     );
     assert!(summary.streams[0].frames_out > 30, "{journal}");
+}
+
+// --- threads that hang -------------------------------------------------------------------------------------------------
+
+/// Three streams without models on a lane of their own, one of which is only there to go on, and one with a model.
+const HANGING_BOARD: &str = "version = 1
+lanes = 2
+[inference]
+engines = ['tract']
+[[model]]
+name = 'm'
+model = '/tmp/person-nano'
+[[sink]]
+name = 'frames'
+kind = 'framemd5'
+path = '{stream}.md5'
+[[stream]]
+name = 'inferred'
+source = 'test://ball?width=320&height=240&fps=5&pace=pts'
+models = ['m']
+lane = 0
+drop = 'drop-oldest'
+[[stream]]
+name = 'source'
+source = 'test://ball?width=64&height=48&fps=5&pace=pts'
+models = []
+lane = 1
+drop = 'drop-oldest'
+[[stream]]
+name = 'sink'
+source = 'test://ball?width=64&height=48&fps=5&pace=pts'
+models = []
+sinks = ['frames']
+lane = 1
+drop = 'drop-oldest'
+[[stream]]
+name = 'other'
+source = 'test://ball?width=64&height=48&fps=5&pace=pts'
+models = []
+lane = 1
+drop = 'drop-oldest'
+";
+
+/// Time without progress after which something counts as stuck is 30 s; a busy machine gets as long again.
+const STUCK_MAX: Duration = Duration::from_secs(90);
+/// Maximum time in which systemd restarts a daemon whose lane hangs: stuck after 30 s, a watchdog of 30 s, and what aborting and
+/// loading a model take on an emulated core.
+const RESTART_MAX: Duration = Duration::from_secs(300);
+
+/// Control socket of a board's daemon, forwarded to this machine.
+struct ControlTunnel {
+    ssh: Child,
+    folder: TempDir,
+}
+
+impl ControlTunnel {
+    fn open(board: &Board) -> Self {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let forward = format!("{}:/run/orinoco/orinoco.sock", folder.path().join("sock").display());
+        let ssh = board.ssh_command().args(["-N", "-L", &forward]).stdin(Stdio::null()).spawn();
+        Self { ssh: ssh.expect("ssh starts"), folder }
+    }
+
+    /// Requests a path, and returns the body of the answer; `None` if nobody answers.
+    fn get(&self, path: &str) -> Option<Value> {
+        let mut stream = UnixStream::connect(self.folder.path().join("sock")).ok()?;
+        let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).ok()?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).ok()?;
+        let (_, body) = answer.split_once("\r\n\r\n")?;
+        serde_json::from_str(body).ok()
+    }
+}
+
+impl Drop for ControlTunnel {
+    fn drop(&mut self) {
+        let _ = self.ssh.kill();
+        let _ = self.ssh.wait();
+    }
+}
+
+/// Waits until `value` returns one.
+fn eventually<T>(what: &str, limit: Duration, mut value: impl FnMut() -> Option<T>) -> T {
+    let end = Instant::now() + limit;
+    loop {
+        if let Some(value) = value() {
+            return value;
+        }
+        assert!(Instant::now() < end, "{what}: not within {limit:?}");
+        thread::sleep(Duration::from_secs(1));
+    }
+}
+
+/// Freezes or thaws threads of the daemon, by the freezer of a threaded control group. Nothing is left of it when the daemon
+/// has ended: a frozen thread can be killed.
+fn set_frozen(board: &Board, threads: &[&str], is_frozen: bool) {
+    let names = threads.join(" ");
+    let state = u8::from(is_frozen);
+    run(
+        board,
+        &format!(
+            "group=/sys/fs/cgroup$(systemctl show -P ControlGroup orinocod)/frozen; mkdir -p $group; \
+             grep -q '^threaded$' $group/cgroup.type || echo threaded >$group/cgroup.type; \
+             for name in {names}; do for task in /proc/$(pidof orinocod)/task/*; do \
+             [ \"$(cat $task/comm)\" != $name ] || echo ${{task##*/}} >$group/cgroup.threads; done; done; \
+             echo {state} >$group/cgroup.freeze; [ $(wc -l <$group/cgroup.threads) -ge {} ]",
+            threads.len()
+        ),
+    );
+}
+
+/// Returns the stuck parts of a dump, as `stream a in sink`.
+fn stuck_parts(dump: &Value) -> Vec<String> {
+    let parts = dump["stuck"].as_array().expect("a list").iter();
+    let text = |part: &Value, key: &str| part[key].as_str().expect("a string").to_owned();
+    let mut parts: Vec<String> =
+        parts.map(|part| format!("{} in {}", text(part, "part"), text(part, "stage"))).collect();
+    parts.sort();
+    parts
+}
+
+fn frames_out(status: &Value, stream: &str) -> u64 {
+    let streams = status["streams"].as_array().expect("a list");
+    let found = streams.iter().find(|found| found["name"] == stream).expect("it is there");
+    found["frames_out"].as_u64().expect("a number")
+}
+
+#[test]
+#[ignore = "boots an emulated board; `make test-boards` runs it"]
+fn what_hangs_is_named_and_a_lane_that_hangs_is_restarted() {
+    let options = Options { memory_mib: 768, ..Options::default() };
+    let Some(boards) = stage(Flavour::Systemd, &options, "orinocod") else { return };
+    let board = &boards[0];
+    put_model(board);
+    start_service(board, HANGING_BOARD);
+    let tunnel = ControlTunnel::open(board);
+    let status = || tunnel.get("/v1/status");
+    eventually("frames of all streams", RUN_MAX, || {
+        status().filter(|status| {
+            ["inferred", "source", "sink", "other"].iter().all(|stream| frames_out(status, stream) > 0)
+        })
+    });
+
+    // A source and a sink: their own streams only.
+    set_frozen(board, &["src-source", "sink-sink"], true);
+    let expected = ["stream sink in sink", "stream source in capture"];
+    let dump = eventually("a dump that names both", STUCK_MAX, || {
+        tunnel.get("/v1/dump").filter(|dump| stuck_parts(dump) == expected)
+    });
+    let before = &dump["status"];
+    let later = eventually("a status", STUCK_MAX, status);
+    for stream in ["inferred", "other"] {
+        assert!(frames_out(&later, stream) > frames_out(before, stream), "{stream} goes on");
+    }
+    for stream in ["source", "sink"] {
+        assert_eq!(frames_out(&later, stream), frames_out(before, stream), "{stream} hangs");
+    }
+    assert_eq!(later["healthy"], true, "lanes make progress");
+    assert_eq!(run(board, "systemctl show -P NRestarts orinocod"), "0", "the watchdog is fed");
+    set_frozen(board, &["src-source", "sink-sink"], false);
+
+    let stage = freeze_lane(board, &tunnel);
+    let frozen = Instant::now();
+    eventually("a restart by systemd", RESTART_MAX, || {
+        let restarts = board.ssh("systemctl show -P NRestarts orinocod").ok()?;
+        String::from_utf8_lossy(&restarts.stdout).starts_with('1').then_some(())
+    });
+    println!("a lane that hangs in {stage}: restarted after {:.0?}", frozen.elapsed());
+    let journal = run(board, "journalctl -u orinocod -o cat --no-pager");
+    assert!(journal.contains("watchdog=starving a lane makes no progress"), "{journal}");
+    assert!(journal.contains(&format!("stuck.json stuck: lane 0 in {stage}")), "{journal}");
+    let dump = run(board, "cat /var/lib/orinoco/dumps/*-stuck.json");
+    let dump: Value = serde_json::from_str(&dump).expect("JSON");
+    assert_eq!(
+        (dump["reason"].as_str(), stuck_parts(&dump)),
+        (Some("stuck"), vec![format!("lane 0 in {stage}")])
+    );
+    eventually("frames after the restart", RUN_MAX, || {
+        status().filter(|status| frames_out(status, "inferred") > 0)
+    });
+    assert_eq!(run(board, "systemctl show -P ActiveState orinocod"), "active");
+}
+
+/// Freezes the thread of lane 0 while it executes a batch, and returns the stage that it is in.
+fn freeze_lane(board: &Board, tunnel: &ControlTunnel) -> String {
+    eventually("a lane frozen in a batch", STUCK_MAX, || {
+        set_frozen(board, &["lane-0"], true);
+        let status = tunnel.get("/v1/status")?;
+        let lane = &status["lanes"][0];
+        match (lane["executing_ms"].is_number(), lane["stage"].as_str()) {
+            (true, Some(stage)) => Some(stage.to_owned()),
+            _ => {
+                set_frozen(board, &["lane-0"], false);
+                None
+            }
+        }
+    })
+}
+
+// --- power rails -------------------------------------------------------------------------------------------------------
+
+/// Shows the quantities of a rail in whole milliunits.
+fn shown([millivolts, milliamperes, milliwatts]: [i64; 3]) -> String {
+    format!("{millivolts} mV {milliamperes} mA {milliwatts} mW")
+}
+
+/// Reads the rails by the kernel's driver: raw, and as `orinoco` reads them with their power.
+fn by_kernel(board: &Board, hwmon: &str) -> [String; 3] {
+    let output = orinoco_on(board, "board detect --json");
+    let found: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let names = ["VDD_IN", "VDD_CPU_GPU_CV", "VDD_SOC"];
+    let rails = found["rails"].as_array().expect("a list");
+    std::array::from_fn(|index| {
+        let rail = rails.iter().find(|rail| rail["name"] == names[index]);
+        let rail = rail.unwrap_or_else(|| panic!("no {} in {found}", names[index]));
+        let read = ["mv", "ma", "mw"].map(|key| rail[key].as_i64().expect("a number"));
+        let channel = index + 1;
+        let raw = run(board, &format!("cd {hwmon}; cat in{channel}_input curr{channel}_input"));
+        assert_eq!(raw, format!("{}\n{}", read[0], read[1]), "{}", names[index]);
+        shown(read)
+    })
+}
+
+/// Reads the rails by the driver of `orinoco-sensors` over `/dev/i2c-*`, which the kernel's driver must not hold.
+fn by_own_driver(board: &Board, bus: &str) -> [String; 3] {
+    let driver = "/sys/bus/i2c/drivers/ina3221";
+    run(board, &format!("echo {bus}-0040 >{driver}/unbind"));
+    let table = run(board, &format!("/tmp/read_rails --smbus {bus} 0x40 5 5 5"));
+    run(board, &format!("echo {bus}-0040 >{driver}/bind"));
+    let lines: Vec<&str> = table.lines().collect();
+    std::array::from_fn(|index| {
+        // `channel 1: 5.000000 V 1.200000 A 6.000000 W`
+        let words: Vec<&str> = lines[index].split(' ').collect();
+        // Six decimals, of which the kernel's units keep three.
+        let milli = |word: usize| (words[word].parse::<f64>().expect("a number") * 1e6).round() as i64 / 1000;
+        shown([milli(2), milli(4), milli(6)])
+    })
+}
+
+#[test]
+#[ignore = "boots an emulated board; `make test-boards` runs it"]
+fn the_kernels_driver_and_ours_read_the_same_rails() {
+    let Some(reader) = cross_binary("examples/read_rails") else { return };
+    let Some(boards) = one_board("orinoco") else { return };
+    let board = &boards[0];
+    put(board, &reader, "/tmp/read_rails");
+    board.rails().expect("a power monitor");
+    let bus = run(board, "i2cdetect -l | sed -n 's/^i2c-\\([0-9]*\\).*SMBus stub.*/\\1/p'");
+    // The ids of manufacturer and die, which our driver asks for first. SMBus words are little-endian, the chip's big-endian.
+    run(board, &format!("i2cset -f -y {bus} 0x40 0xfe 0x4954 w; i2cset -f -y {bus} 0x40 0xff 0x2032 w"));
+    for (round, readings) in [
+        [(5000, 1200), (3304, 640), (1104, 904)],
+        [(19_000, 264), (19_000, 8), (19_000, 0)],
+        [(26_000, 32_000), (8, 31_992), (0, 16)],
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let rails = [Rail::VddIn, Rail::VddCpuGpuCv, Rail::VddSoc];
+        for (rail, (millivolts, milliamps)) in rails.into_iter().zip(readings) {
+            board.set_rail(rail, Reading { millivolts, milliamps }).expect("written");
+        }
+        // A driver that is bound again has another folder.
+        let hwmon = run(board, "dirname $(grep -l '^ina3221$' /sys/class/hwmon/hwmon*/name)");
+        let (kernel, own) = (by_kernel(board, &hwmon), by_own_driver(board, &bus));
+        println!("round {round}: {}", own.join("; "));
+        assert_eq!(kernel, own, "round {round}");
+        let [(millivolts, milliamperes), ..] =
+            readings.map(|(volts, amps)| (i64::from(volts), i64::from(amps)));
+        let milliwatts = millivolts * milliamperes / 1000;
+        assert_eq!(
+            own[0],
+            shown([millivolts, milliamperes, milliwatts]),
+            "they are multiples of the chip's steps"
+        );
+    }
 }
