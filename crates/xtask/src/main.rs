@@ -7,6 +7,7 @@ mod demo;
 mod exceptions;
 mod format;
 mod no_std;
+mod overhead;
 mod schemas;
 mod seams;
 mod shuttle;
@@ -16,6 +17,7 @@ mod words;
 mod workspace;
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 
@@ -37,6 +39,22 @@ enum Command {
     Demo,
     /// Benchmark pipelines compared with their engines alone
     Bench,
+    /// Measure what telemetry costs: the daemon with sensors, energy, scrapes and status clients, compared with none of it, in
+    /// alternating runs. Needs a quiet machine and the release binaries (`make build`)
+    Overhead {
+        /// Pairs of runs; 20 decide whether the bounds hold
+        #[arg(long, default_value_t = 20)]
+        pairs: usize,
+        /// Frames of a run
+        #[arg(long, default_value_t = 2000)]
+        frames: u64,
+        /// Runs of which each figure of a pair is the median
+        #[arg(long, default_value_t = 3)]
+        repeats: usize,
+        /// Seconds for which paced streams run with clients and without
+        #[arg(long, default_value_t = 60)]
+        paced_seconds: u64,
+    },
     /// Emulated aarch64 boards: build, up, down, ssh, put, camera, fault, test
     #[command(subcommand)]
     Boards(boards::Action),
@@ -69,6 +87,10 @@ fn main() -> ExitCode {
         Command::TestLong => test::test_long(),
         Command::Demo => demo::demo(),
         Command::Bench => demo::bench(),
+        Command::Overhead { pairs, frames, repeats, paced_seconds } => {
+            let paced = Duration::from_secs(paced_seconds);
+            overhead::measure(&overhead::Plan { pairs, frames, repeats, paced })
+        }
         Command::Boards(action) => match boards::run(action) {
             Ok(status) if status.success() => Ok(()),
             // A command on a board failed, and said why.

@@ -1,0 +1,125 @@
+//! Clients of the control socket: scrapes of the metrics over TCP, and status requests on the Unix socket. Each request has a
+//! connection of its own, which costs the daemon more than Prometheus, whose connection stays.
+
+#![expect(clippy::disallowed_methods, reason = "clients ask by real time")]
+
+use std::fmt;
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+
+use super::daemon::Addresses;
+
+/// Time between two scrapes: 60 in a second.
+const SCRAPE_EVERY: Duration = Duration::from_nanos(1_000_000_000 / 60);
+/// Number of clients that ask for the status.
+const STATUS_CLIENTS: usize = 20;
+/// Time between two requests of one of them.
+const STATUS_EVERY: Duration = Duration::from_millis(200);
+
+/// Clients that run until the daemon ends.
+pub(super) struct Clients {
+    is_over: Arc<AtomicBool>,
+    scraper: Option<JoinHandle<Answers>>,
+    statuses: Vec<JoinHandle<Answers>>,
+}
+
+/// Answers that clients got.
+#[derive(Clone, Copy, Debug, Default)]
+struct Answers {
+    good: u64,
+    bad: u64,
+}
+
+/// Answers of all clients.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct ClientCounts {
+    scrapes: Answers,
+    statuses: Answers,
+}
+
+impl fmt::Display for ClientCounts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} scrapes, {} statuses", self.scrapes.good, self.statuses.good)
+    }
+}
+
+impl Clients {
+    /// Starts the clients; none where the daemon has no control socket.
+    pub(super) fn start(addresses: Option<Addresses>) -> Self {
+        let is_over = Arc::new(AtomicBool::new(false));
+        let Some(Addresses { socket, tcp }) = addresses else {
+            return Self { is_over, scraper: None, statuses: Vec::new() };
+        };
+        let over = Arc::clone(&is_over);
+        let scraper = thread::spawn(move || {
+            repeat(SCRAPE_EVERY, &over, || ask(TcpStream::connect(&tcp)?, &tcp, "/metrics"))
+        });
+        let status = |_| {
+            let (socket, over) = (socket.clone(), Arc::clone(&is_over));
+            thread::spawn(move || {
+                repeat(STATUS_EVERY, &over, || ask(UnixStream::connect(&socket)?, "localhost", "/v1/status"))
+            })
+        };
+        Self { statuses: (0..STATUS_CLIENTS).map(status).collect(), scraper: Some(scraper), is_over }
+    }
+
+    /// Ends the clients, after the daemon. Fails if a running daemon answered one of them badly, or none of a kind.
+    pub(super) fn finish(self) -> Result<ClientCounts> {
+        self.is_over.store(true, Ordering::Release);
+        let answers = |thread: JoinHandle<Answers>| thread.join().expect("clients do not panic");
+        let add = |sum: Answers, of: Answers| Answers { good: sum.good + of.good, bad: sum.bad + of.bad };
+        let has_clients = self.scraper.is_some();
+        let scrapes = self.scraper.map_or_else(Answers::default, answers);
+        let statuses = self.statuses.into_iter().map(answers).fold(Answers::default(), add);
+        let bad = scrapes.bad + statuses.bad;
+        ensure!(bad == 0, "{bad} requests of clients were not answered with 200");
+        let is_answered = scrapes.good > 0 && statuses.good > 0;
+        ensure!(
+            is_answered || !has_clients,
+            "{} scrapes and {} statuses were answered",
+            scrapes.good,
+            statuses.good
+        );
+        Ok(ClientCounts { scrapes, statuses })
+    }
+}
+
+/// Repeats a request until the daemon or the measurement has ended.
+fn repeat(every: Duration, is_over: &AtomicBool, mut request: impl FnMut() -> io::Result<bool>) -> Answers {
+    let (mut answers, mut refused, mut next) = (Answers::default(), 0, Instant::now());
+    while !is_over.load(Ordering::Acquire) {
+        match request() {
+            Ok(true) => {
+                answers.good += 1;
+                answers.bad += std::mem::take(&mut refused);
+            }
+            // A daemon that ends refuses requests, too: these only count if it answers again.
+            Ok(false) => refused += 1,
+            // The daemon has ended.
+            Err(_) => return answers,
+        }
+        // A client that is behind does not catch up.
+        next = (next + every).max(Instant::now());
+        thread::sleep(next.saturating_duration_since(Instant::now()));
+    }
+    answers
+}
+
+/// Requests a path of `host`, and returns whether it was answered with 200. An answer that the end of the daemon cut off is an error.
+fn ask(mut stream: impl Read + Write, host: &str, path: &str) -> io::Result<bool> {
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes())?;
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer)?;
+    if answer.is_empty() {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    Ok(answer.starts_with(b"HTTP/1.1 200 "))
+}
