@@ -38,6 +38,6 @@ pub use record::{
 };
 pub use stage_fold::StageFold;
 pub use telemetry::{LaneTelemetry, ModelTelemetry, StreamEmitter, StreamTelemetry, Telemetry};
-pub use trace::{TRACE_RECORDS_MAX, Trace};
+pub use trace::{TRACE_RECORDS_MAX, Trace, TraceFeed};
 pub use window::{WINDOW, WindowReader};
 pub use work::{BATCH_STREAMS_MAX, BatchStreams, WORK_ENTRIES_MAX, Work, WorkFeed};

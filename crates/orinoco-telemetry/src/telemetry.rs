@@ -13,7 +13,7 @@ use crate::record::{
 };
 use crate::registry::Registry;
 use crate::stage_fold::StageFold;
-use crate::trace::{Trace, TraceRing};
+use crate::trace::{Trace, TraceFeed, TraceRing};
 use crate::window::WindowReader;
 use crate::work::{BatchStreams, Work, WorkFeed, WorkQueue};
 use crate::{CurrentStage, Histogram, SourceState};
@@ -122,6 +122,11 @@ impl Telemetry {
     /// Removes the latest records from the trace, and returns them.
     pub fn take_trace(&self) -> Trace {
         self.trace.take()
+    }
+
+    /// Subscribes to the trace from now on; `None` if there is a subscriber. Emitting costs the same with one.
+    pub fn subscribe_trace(&self) -> Option<TraceFeed> {
+        self.trace.subscribe()
     }
 }
 

@@ -1,7 +1,10 @@
+use std::collections::VecDeque;
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crossbeam_queue::ArrayQueue;
+use parking_lot::Mutex;
 
 use crate::Record;
 
@@ -15,20 +18,58 @@ pub const TRACE_RECORDS_MAX: usize = 16 * 1024;
 pub(crate) struct TraceRing {
     records: ArrayQueue<Record>,
     lost: AtomicU64,
+    /// Records that were taken out of the ring. Only readers lock it.
+    backlogs: Mutex<Backlogs>,
 }
 
 /// Records taken out of the trace of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Trace {
-    /// Records in the order of [`Record::at`].
+    /// The records. Those of [`Telemetry::take_trace`](crate::Telemetry::take_trace) are in the order of [`Record::at`], those
+    /// of a [`TraceFeed`] in the order in which they were emitted.
     pub records: Vec<Record>,
     /// Number of records that were overwritten since the trace was last taken.
     pub lost: u64,
 }
 
+/// Feed of the trace to a reader on another thread, which an exporter uses. It takes nothing from the post-mortem, which has the
+/// same records.
+pub struct TraceFeed(Arc<TraceRing>);
+
+/// Records for each of the two readers of a ring.
+#[derive(Default)]
+struct Backlogs {
+    /// Records for the next post-mortem.
+    dump: Backlog,
+    /// Records for the feed; `None` while nobody reads it.
+    feed: Option<Backlog>,
+}
+
+/// Records that wait for their reader.
+#[derive(Default)]
+struct Backlog {
+    records: VecDeque<Record>,
+    lost: u64,
+}
+
+impl Backlog {
+    /// Removes the oldest records until there are at most `records_max`, and counts them.
+    fn trim(&mut self, records_max: usize) {
+        let too_many = self.records.len().saturating_sub(records_max);
+        self.records.drain(..too_many);
+        self.lost += too_many as u64;
+    }
+
+    fn take(&mut self) -> Trace {
+        let Self { records, lost } = std::mem::take(self);
+        Trace { records: records.into(), lost }
+    }
+}
+
 impl TraceRing {
     pub(crate) fn new(records_max: usize) -> Self {
-        Self { records: ArrayQueue::new(records_max), lost: AtomicU64::new(0) }
+        let records = ArrayQueue::new(records_max);
+        Self { records, lost: AtomicU64::new(0), backlogs: Mutex::default() }
     }
 
     pub(crate) fn push(&self, record: Record) {
@@ -37,14 +78,65 @@ impl TraceRing {
         }
     }
 
-    /// Takes out the records that are there now. Records that arrive meanwhile stay.
+    /// Takes out the records that are there now, for the post-mortem. Records that arrive meanwhile stay.
     pub(crate) fn take(&self) -> Trace {
-        let lost = self.lost.swap(0, Ordering::Relaxed);
-        let count = self.records.len();
-        let mut records: Vec<Record> = std::iter::from_fn(|| self.records.pop()).take(count).collect();
+        let mut backlogs = self.backlogs.lock();
+        self.drain(&mut backlogs);
+        let mut trace = backlogs.dump.take();
         // Threads emit at the same time, and a span is emitted after the records within it.
-        records.sort_by_key(Record::at);
-        Trace { records, lost }
+        trace.records.sort_by_key(Record::at);
+        trace
+    }
+
+    /// Starts a feed of the records from now on; `None` if there is one.
+    pub(crate) fn subscribe(self: &Arc<Self>) -> Option<TraceFeed> {
+        let mut backlogs = self.backlogs.lock();
+        if backlogs.feed.is_some() {
+            return None;
+        }
+        self.drain(&mut backlogs);
+        backlogs.feed = Some(Backlog::default());
+        Some(TraceFeed(Arc::clone(self)))
+    }
+
+    /// Moves the records of the ring to the backlogs.
+    fn drain(&self, backlogs: &mut Backlogs) {
+        let Backlogs { dump, feed } = backlogs;
+        let taken: Vec<Record> = std::iter::from_fn(|| self.records.pop()).take(self.records.len()).collect();
+        let lost = self.lost.swap(0, Ordering::Relaxed);
+        dump.lost += lost;
+        dump.records.extend(&taken);
+        dump.trim(self.records.capacity());
+        if let Some(feed) = feed {
+            if lost > 0 {
+                // What was lost lies before the records taken now. The feed has no gap within one reading.
+                feed.trim(0);
+                feed.lost += lost;
+            }
+            feed.records.extend(&taken);
+            feed.trim(self.records.capacity());
+        }
+    }
+}
+
+impl TraceFeed {
+    /// Takes out the records that have come since the last reading. Those that were lost lie before all that it returns.
+    pub fn read(&mut self) -> Trace {
+        let mut backlogs = self.0.backlogs.lock();
+        self.0.drain(&mut backlogs);
+        backlogs.feed.as_mut().map(Backlog::take).unwrap_or_default()
+    }
+}
+
+impl Drop for TraceFeed {
+    fn drop(&mut self) {
+        self.0.backlogs.lock().feed = None;
+    }
+}
+
+impl fmt::Debug for TraceFeed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "TraceFeed({:?})", self.0)
     }
 }
 
@@ -78,6 +170,49 @@ mod tests {
         assert_eq!((records, lost), (vec![record(2), record(3), record(4)], 2));
         let Trace { records, lost } = ring.take();
         assert_eq!((records.len(), lost), (0, 0));
+    }
+
+    fn numbers(trace: Trace) -> (Vec<u64>, u64) {
+        (trace.records.iter().map(|record| record.at().0).collect(), trace.lost)
+    }
+
+    #[test]
+    fn the_feed_and_the_post_mortem_have_the_same_records() {
+        let ring = Arc::new(TraceRing::new(4));
+        let push = |numbers: std::ops::Range<u64>| numbers.for_each(|seq| ring.push(record(seq)));
+        push(0..2);
+        let mut feed = ring.subscribe().expect("nobody reads it");
+        assert!(ring.subscribe().is_none());
+        push(2..4);
+        assert_eq!(numbers(feed.read()), (vec![2, 3], 0), "those from the subscription on");
+        push(4..6);
+        assert_eq!(numbers(ring.take()), (vec![2, 3, 4, 5], 2), "the latest four");
+        push(6..7);
+        assert_eq!(numbers(feed.read()), (vec![4, 5, 6], 0), "also those that the post-mortem took");
+        assert_eq!(numbers(ring.take()), (vec![6], 0));
+        drop(feed);
+        push(7..9);
+        let mut feed = ring.subscribe().expect("its reader has gone");
+        assert_eq!(numbers(feed.read()), (vec![], 0));
+        assert_eq!(numbers(ring.take()), (vec![7, 8], 0));
+    }
+
+    #[test]
+    fn what_the_feed_lost_lies_before_what_it_reads() {
+        let ring = Arc::new(TraceRing::new(4));
+        let mut feed = ring.subscribe().expect("nobody reads it");
+        (0..2).for_each(|seq| ring.push(record(seq)));
+        ring.take();
+        // Of eight, the ring overwrites four; the two that the feed has are older than these.
+        (2..10).for_each(|seq| ring.push(record(seq)));
+        assert_eq!(numbers(feed.read()), (vec![6, 7, 8, 9], 6));
+        // A reader that is away for long has no more than the ring.
+        for _ in 0..5 {
+            (0..3).for_each(|seq| ring.push(record(seq)));
+            ring.take();
+        }
+        let Trace { records, lost } = feed.read();
+        assert_eq!((records.len(), lost), (4, 11));
     }
 
     #[test]
