@@ -1,4 +1,4 @@
-//! Source URIs: the source of a stream and its settings.
+//! Source URIs: the source of a stream and its settings; and addresses of servers to which data is sent.
 //!
 //! Parsing is pure: it opens nothing, asks neither the file system nor the network, and knows no decoder. The code that
 //! opens a source finds out whether it exists. Passwords are hidden wherever an address is shown. Read first:
@@ -6,6 +6,7 @@
 //! messages that quote addresses).
 
 mod cameras;
+mod endpoint;
 mod escapes;
 mod fault;
 mod files;
@@ -21,6 +22,7 @@ mod settings;
 mod uri;
 
 pub use cameras::{CsiAddress, V4l2Address};
+pub use endpoint::{EndpointFault, HttpEndpoint};
 pub use files::{ImagePaths, NumberedPath};
 pub use names::{is_image_name, is_video_name};
 pub use network::{HttpAddress, RtspAddress, Transport};
