@@ -62,7 +62,7 @@ pub use engines::BoardEngines;
 pub use events::Quiet;
 pub use memory::{peak_bytes, resident_bytes};
 pub use models::{Describe, LoadedModel, bind_audio, bind_plan, load_as, load_model};
-pub use monitor::Monitor;
+pub use monitor::{ModelName, Monitor, RunNames};
 pub use orinoco_api::Summary;
 pub use outputs::{ExistingOutputs, OutputFile, TakenFiles, check_sinks, open_own_file};
 pub use paths::{data_dirs, repository, vars};

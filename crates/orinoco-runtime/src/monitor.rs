@@ -6,6 +6,7 @@
 mod directory;
 mod dump;
 mod metrics;
+mod names;
 mod readings;
 mod status;
 mod view;
@@ -13,12 +14,13 @@ mod view;
 use std::sync::{Arc, RwLockReadGuard, RwLockWriteGuard};
 
 use orinoco_api::{Dump, EventJson, Status};
-use orinoco_core::Clock;
-use orinoco_telemetry::{Metric, Telemetry};
+use orinoco_core::{Clock, Nanos};
+use orinoco_telemetry::{Metric, Telemetry, TraceFeed};
 
 use crate::event_log::EventLog;
 
 pub(crate) use directory::{Directory, ListedStream};
+pub use names::{ModelName, RunNames};
 pub(crate) use readings::{Latest, Readings, figure_json};
 use view::View;
 
@@ -48,6 +50,26 @@ impl Monitor {
         metrics::of(&self.0, nv_inference)
     }
 
+    /// Returns the names of what runs now.
+    pub fn names(&self) -> RunNames {
+        names::of(&self.0.directory())
+    }
+
+    /// Subscribes to the records of the data plane from now on; `None` if there is a subscriber.
+    pub fn subscribe_trace(&self) -> Option<TraceFeed> {
+        self.0.telemetry.subscribe_trace()
+    }
+
+    /// Returns the clock of the run, whose times its records have.
+    pub fn clock(&self) -> Arc<dyn Clock> {
+        Arc::clone(&self.0.clock)
+    }
+
+    /// Returns the time at which the run started.
+    pub fn started(&self) -> Nanos {
+        self.0.started
+    }
+
     /// Returns the latest events whose number is greater than `number`, oldest first.
     pub fn events_after(&self, number: u64) -> Vec<EventJson> {
         self.0.events.after(number)
@@ -59,7 +81,7 @@ impl Monitor {
     }
 
     /// Returns the post-mortem of the run, for a `reason`: `request`, `stuck` or `crash`. It takes the records out of the trace,
-    /// so the next one has those that come after.
+    /// so the next one has those that come after; a subscriber of the trace has them all.
     pub fn dump(&self, reason: &str) -> Dump {
         dump::of(&self.0, reason)
     }

@@ -347,3 +347,25 @@ fn ten_thousand_streams_leave_no_series_and_their_totals_stay() {
     assert_eq!(total, Some(MetricValue::Number(10_001.0)));
     assert_eq!(run.value("orinoco_streams_ended_total", &[]), Some(MetricValue::Number(10_000.0)));
 }
+
+#[test]
+fn names_are_those_of_what_runs() {
+    let run = Run::new();
+    let left = run.join("door");
+    run.telemetry.remove_stream(left);
+    run.monitor.directory_mut().end(left, &orinoco_telemetry::StreamFold::default());
+    let names = run.monitor.names();
+    assert_eq!((names.board.as_str(), names.streams), ("yard", [(run.stream, "gate".to_owned())].into()));
+    let named = ModelName { model: "person".to_owned(), engine: "tract".to_owned() };
+    assert_eq!(names.models, [(run.model, named)].into());
+}
+
+#[test]
+fn a_post_mortem_takes_no_record_from_a_subscriber() {
+    let run = Run::new();
+    let mut feed = run.monitor.subscribe_trace().expect("nobody reads it");
+    assert!(run.monitor.subscribe_trace().is_none());
+    run.frame(0);
+    let dumped = run.monitor.dump("request").trace.len();
+    assert_eq!(feed.read().records.len() + 1, dumped, "all but the state before the subscription");
+}
