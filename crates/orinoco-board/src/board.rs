@@ -7,7 +7,7 @@ use std::time::Duration;
 use orinoco_core::{Diagnosis, DropPolicy, Resize};
 use orinoco_uri::SourceUri;
 
-use crate::SinkSpec;
+use crate::{OtlpSpec, SinkSpec};
 
 /// Checked board: engines, models and streams of one board.
 #[derive(Clone, Debug)]
@@ -24,6 +24,8 @@ pub struct Board {
     pub control: ControlSpec,
     /// Reading of the board's sensors.
     pub sensors: SensorsSpec,
+    /// Export to an OpenTelemetry collector by the daemon; `None` exports nothing.
+    pub otlp: Option<OtlpSpec>,
     /// Models; streams refer to them by index.
     pub models: Vec<BoardModel>,
     /// Streams, in the order of their ids.

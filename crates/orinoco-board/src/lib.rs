@@ -11,6 +11,7 @@ mod board;
 mod capabilities;
 mod detect;
 mod error;
+mod otlp;
 mod profile;
 mod profiles;
 mod read;
@@ -24,6 +25,7 @@ pub use board::{
 pub use capabilities::Capabilities;
 pub use detect::{CounterReport, Detection, Fact, PowerMode, Problem, RailReport, ThermalZone, detect};
 pub use error::{BoardError, SourceFault};
+pub use otlp::OtlpSpec;
 pub use profile::{
     BoardKind, Connections, DevfreqNode, Module, Performance, PowerModeProfile, Profile, RailProfile, Soc,
     Source, ThermalZoneProfile, TotalPower, TripKind, TripPoint,

@@ -10,6 +10,7 @@ use orinoco_core::codes;
 use orinoco_core::text::count;
 use orinoco_uri::{Scheme, SourceUri};
 
+use crate::otlp::read_otlp;
 use crate::{
     Board, BoardError, BoardModel, BoardStream, Capabilities, ControlSpec, Inference, ObjectSelectionSpec,
     SensorsSpec, Shape, SinkKind, SinkSpec, SocketSpec, SourceFault, TrackSpec, TrackerSpec, Written,
@@ -47,6 +48,7 @@ pub fn load(path: &Path, known: &Capabilities<'_>, vars: &Vars) -> Result<Board,
     inference.shared_scratch = memory.is_some();
     let control = read_control(top.table("control"));
     let sensors = read_sensors(top.table("sensors"));
+    let otlp = read_otlp(&top);
     let lanes = top.integer("lanes", 1..=LANES_MAX).map_or(1, as_usize);
     let models: Vec<BoardModel> = top.tables("model").into_iter().map(read_model).collect();
     let sinks: Vec<NamedSink> =
@@ -77,7 +79,7 @@ pub fn load(path: &Path, known: &Capabilities<'_>, vars: &Vars) -> Result<Board,
         return Err(BoardError::Sources { models, streams });
     }
     let streams = streams.into_iter().flatten().collect();
-    Ok(Board { name, inference, memory, lanes, control, sensors, models, streams, files })
+    Ok(Board { name, inference, memory, lanes, control, sensors, otlp, models, streams, files })
 }
 
 fn read_name(top: &TableReader<'_>, path: &Path) -> String {

@@ -61,6 +61,7 @@ impl Change {
             ("[inference]", running.inference != wanted.inference),
             ("[control]", running.control != wanted.control),
             ("[sensors]", running.sensors != wanted.sensors),
+            ("[otlp]", running.otlp != wanted.otlp),
         ];
         let mut models = same_models(running, wanted, facts);
         let mut replaced = replaceable_models(running, wanted, facts, &models);
@@ -167,7 +168,7 @@ fn renew_states(
 mod tests {
     use super::*;
     use crate::testing::uri;
-    use orinoco_board::{ControlSpec, Inference, SensorsSpec};
+    use orinoco_board::{ControlSpec, Inference, OtlpSpec, SensorsSpec};
     use proptest::prelude::*;
     use std::collections::BTreeMap;
     use std::time::Duration;
@@ -191,6 +192,7 @@ mod tests {
             memory: None,
             control: ControlSpec::default(),
             sensors: SensorsSpec::default(),
+            otlp: None,
             lanes: 1,
             models: models.iter().map(model).collect(),
             streams: streams.iter().map(stream).collect(),
@@ -323,6 +325,8 @@ mod tests {
         assert_eq!(keys(&Board { control, ..from.clone() }), ["[control]"]);
         let sensors = SensorsSpec { enabled: false, ..SensorsSpec::default() };
         assert_eq!(keys(&Board { sensors, ..from.clone() }), ["[sensors]"]);
+        let otlp = Some(OtlpSpec::default());
+        assert_eq!(keys(&Board { otlp, ..from.clone() }), ["[otlp]"]);
         let inference = Inference { threads: 7, ..Inference::default() };
         assert_eq!(keys(&Board { lanes: 2, inference, ..from.clone() }), ["lanes", "[inference]"]);
         assert!(keys(&Board { name: "other".to_owned(), ..from.clone() }).is_empty());

@@ -52,6 +52,7 @@ pub(crate) fn board(lanes: usize, streams: &[(&str, &str)]) -> Board {
         lanes,
         control: ControlSpec::default(),
         sensors: SensorsSpec::default(),
+        otlp: None,
         models,
         streams,
         files,

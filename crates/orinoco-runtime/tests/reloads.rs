@@ -90,6 +90,7 @@ fn board(number: usize) -> Board {
         memory: None,
         control: ControlSpec::default(),
         sensors: SensorsSpec::default(),
+        otlp: None,
         lanes: 2,
         models: vec![first, second],
         streams: vec![BoardStream::new("stays", source(), vec![0]), other],

@@ -56,6 +56,9 @@ impl TakenFiles {
         for file in board.inference.ort_library.iter() {
             taken.add(file, || "it is the library of ONNX Runtime".to_owned());
         }
+        for file in board.otlp.iter().filter_map(|otlp| otlp.headers_file.as_ref()) {
+            taken.add(file, || "it has the headers for the OpenTelemetry collector".to_owned());
+        }
         for model in &board.models {
             taken.add_model(&model.name, &model.model, repository);
         }

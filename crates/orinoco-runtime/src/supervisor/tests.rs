@@ -23,6 +23,7 @@ fn board(streams: &[&str]) -> Board {
         lanes: 2,
         control: ControlSpec::default(),
         sensors: SensorsSpec::default(),
+        otlp: None,
         models,
         streams,
         files,

@@ -123,6 +123,7 @@ fn foreground(args: &RunArgs, source: &str, json: bool) -> Result<Board, BoardEr
         memory: None,
         control: ControlSpec::default(),
         sensors: SensorsSpec::default(),
+        otlp: None,
         lanes: 1,
         models,
         streams: vec![stream],

@@ -94,6 +94,7 @@ impl Genome {
             lanes: self.lanes,
             control: ControlSpec::default(),
             sensors: SensorsSpec::default(),
+            otlp: None,
             models,
             streams,
             files: Vec::new(),

@@ -35,6 +35,7 @@ pub(crate) fn run(args: &BenchPipelineArgs, json: bool) -> Result<Exit, Faults> 
         memory: None,
         control: ControlSpec::default(),
         sensors: SensorsSpec::default(),
+        otlp: None,
         lanes: 1,
         models: vec![model],
         streams: vec![stream],

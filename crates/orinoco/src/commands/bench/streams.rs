@@ -167,6 +167,7 @@ impl Bench {
             memory: None,
             control: ControlSpec::default(),
             sensors: SensorsSpec::default(),
+            otlp: None,
             lanes: self.lanes,
             models: if with_model { vec![self.model.clone()] } else { Vec::new() },
             streams: (0..self.streams).map(stream).collect(),
