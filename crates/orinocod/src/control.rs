@@ -6,6 +6,7 @@ use std::sync::Arc;
 use orinoco_api::{Dump, EventJson, Status};
 use orinoco_board::{ControlSpec, SocketSpec};
 use orinoco_core::{Clock, Diagnosis};
+use orinoco_otlp::Counts;
 use orinoco_runtime::Monitor;
 use orinoco_server::{ControlSocket, Limits, Listeners, LoopbackListener, Monitored, Server};
 use orinoco_telemetry::Metric;
@@ -42,14 +43,16 @@ fn warn(fault: Diagnosis) {
 /// Run that a control socket reports on.
 pub(crate) struct MonitoredRun {
     monitor: Monitor,
+    /// Counts of the OTLP exporter, where there is one.
+    otlp: Option<Arc<Counts>>,
     /// Whether metrics have the names of Triton Inference Server, too.
     nv_inference: bool,
 }
 
 impl MonitoredRun {
     /// Creates the view of a run for its control socket.
-    pub(crate) fn new(monitor: Monitor, nv_inference: bool) -> Self {
-        Self { monitor, nv_inference }
+    pub(crate) fn new(monitor: Monitor, otlp: Option<Arc<Counts>>, nv_inference: bool) -> Self {
+        Self { monitor, otlp, nv_inference }
     }
 }
 
@@ -59,7 +62,9 @@ impl Monitored for MonitoredRun {
     }
 
     fn metrics(&self) -> Vec<Metric> {
-        self.monitor.metrics(self.nv_inference)
+        let mut metrics = self.monitor.metrics(self.nv_inference);
+        metrics.extend(self.otlp.iter().flat_map(|counts| counts.metrics()));
+        metrics
     }
 
     fn events_after(&self, number: u64) -> Vec<EventJson> {

@@ -4,6 +4,7 @@
 
 mod control;
 mod journal;
+mod otlp;
 mod post_mortem;
 
 use std::io::{self, Write};
@@ -20,6 +21,7 @@ use orinoco_config::Faults;
 use orinoco_core::text::count;
 use orinoco_core::{Diagnosis, Exit, WithSubject, codes};
 use orinoco_model::Repository;
+use orinoco_otlp::Exporter;
 use orinoco_pipeline::MonotonicClock;
 use orinoco_runtime::{
     Control, ExistingOutputs, OutputFile, Progress, Reloaded, RunOptions, SlidingRate, TakenFiles,
@@ -93,14 +95,17 @@ fn run(args: &Args) -> Result<Exit, Faults> {
         .map(|path| open_own_file(&board, &place, path, "the run's summary is written to this file"));
     let (file, own) = own.transpose()?.map_or((None, TakenFiles::default()), |(file, own)| (Some(file), own));
     let nv_inference = board.control.nv_inference_metrics;
+    let otlp = otlp::settings(board.otlp.as_ref())?;
     let server = control::open(&board.control, Arc::new(MonotonicClock::default()))?;
     let mut pulse = Pulse::new();
     (options.earlier, options.own, options.end_unread) = (ExistingOutputs::Kept, own, false);
     options.sample_every = pulse.every();
     let running = start(board, options)?;
     let monitor = running.monitor().clone();
+    let exporter = otlp.map(|settings| otlp::start(&settings, &monitor)).transpose()?;
     if let Some(server) = &server {
-        server.attach(Arc::new(MonitoredRun::new(monitor.clone(), nv_inference)));
+        let counts = exporter.as_ref().map(Exporter::counts);
+        server.attach(Arc::new(MonitoredRun::new(monitor.clone(), counts, nv_inference)));
     }
     journal::log(Level::Info, "running");
     notify(&[NotifyState::Ready]);
@@ -111,6 +116,8 @@ fn run(args: &Args) -> Result<Exit, Faults> {
     });
     post_mortem.check();
     notify(&[NotifyState::Stopping]);
+    // Before the journal's last lines: it may have something to say.
+    exporter.into_iter().for_each(Exporter::stop);
     finish(file, &summary)
 }
 

@@ -1,0 +1,145 @@
+//! Export to an OpenTelemetry collector, as the board file asks for it.
+
+use std::env;
+
+use orinoco_board::{OtlpSpec, detect};
+use orinoco_config::Faults;
+use orinoco_core::Diagnosis;
+use orinoco_otlp::{Exported, Exporter, ModelLabels, Names, Notice, Run, RunId, Settings, Severity, Wanted};
+use orinoco_runtime::Monitor;
+use orinoco_sysroot::Sysroot;
+use orinoco_telemetry::Metric;
+
+use crate::journal::{self, Level};
+
+/// Checks the settings of a board file and of the environment; `None` where nothing is sent.
+///
+/// # Errors
+///
+/// A variable of the environment, or the file of headers, is wrong.
+pub(crate) fn settings(spec: Option<&OtlpSpec>) -> Result<Option<Settings>, Faults> {
+    let Some(spec) = spec else { return Ok(None) };
+    let wanted = Wanted {
+        endpoint: spec.endpoint.clone(),
+        headers_file: spec.headers_file.clone(),
+        timeout: spec.timeout,
+        metrics: spec.metrics,
+        metrics_interval: spec.metrics_interval,
+        traces: spec.traces,
+        trace_ratio: spec.trace_ratio,
+    };
+    Settings::new(&wanted, &|name| env::var(name).ok())
+}
+
+/// Starts the export of a run.
+///
+/// # Errors
+///
+/// The system refuses its thread.
+pub(crate) fn start(settings: &Settings, monitor: &Monitor) -> Result<Exporter, Diagnosis> {
+    let attributes = attributes(&Sysroot::host(), &monitor.names().board);
+    let clock = monitor.clock();
+    let host = attributes.iter().find(|(key, _)| *key == "host.name").map_or("", |(_, host)| host);
+    let run = Run {
+        exported: Box::new(ExportedRun(monitor.clone())),
+        records: settings.traces.as_ref().and_then(|_| monitor.subscribe_trace()),
+        started: monitor.started(),
+        id: RunId::new(clock.wall(), host, std::process::id()),
+        clock,
+        attributes,
+    };
+    let exporter = Exporter::start(settings, run, log)?;
+    journal::log(Level::Info, &described(settings));
+    Ok(exporter)
+}
+
+/// Returns the attributes of the machine. What is not known is left out.
+fn attributes(sysroot: &Sysroot, board: &str) -> Vec<(&'static str, String)> {
+    let host = sysroot.text("/proc/sys/kernel/hostname").ok();
+    let detected = detect(sysroot);
+    let facts = [
+        ("host.name", host.clone()),
+        // Prometheus makes its label `instance` of it: it is the same after a restart.
+        ("service.instance.id", host),
+        ("host.arch", Some(architecture().to_owned())),
+        ("os.type", Some("linux".to_owned())),
+        ("orinoco.board", Some(board.to_owned())),
+        ("orinoco.board.module", detected.module.map(|fact| fact.value)),
+        ("orinoco.board.soc", detected.soc.map(|fact| fact.value)),
+        ("orinoco.board.l4t", detected.l4t.map(|fact| fact.value)),
+        ("orinoco.board.jetpack", detected.jetpack.map(|fact| fact.value)),
+    ];
+    let known = facts.into_iter().filter_map(|(key, value)| Some((key, value?.trim().to_owned())));
+    known.filter(|(_, value)| !value.is_empty()).collect()
+}
+
+/// Returns the architecture by its name in OpenTelemetry's conventions.
+fn architecture() -> &'static str {
+    match env::consts::ARCH {
+        "aarch64" => "arm64",
+        "x86_64" => "amd64",
+        other => other,
+    }
+}
+
+/// Returns one line of what is sent and where. It has no header.
+fn described(settings: &Settings) -> String {
+    let metrics = settings.metrics.as_ref().map_or_else(
+        || "-".to_owned(),
+        |it| format!("{} interval_ms={}", it.target.endpoint, it.interval.as_millis()),
+    );
+    let traces = settings
+        .traces
+        .as_ref()
+        .map_or_else(|| "-".to_owned(), |it| format!("{} ratio={}", it.target.endpoint, it.ratio));
+    format!("otlp metrics={metrics} traces={traces}")
+}
+
+fn log(notice: Notice) {
+    let level = match notice.severity() {
+        Severity::Info => Level::Info,
+        Severity::Warning => Level::Warning,
+    };
+    journal::log(level, &notice.to_string());
+}
+
+/// Run that is exported.
+struct ExportedRun(Monitor);
+
+impl Exported for ExportedRun {
+    fn metrics(&self) -> Vec<Metric> {
+        // Triton's names are for Prometheus's dashboards.
+        self.0.metrics(false)
+    }
+
+    fn names(&self) -> Names {
+        let names = self.0.names();
+        let labels =
+            |name: orinoco_runtime::ModelName| ModelLabels { model: name.model, engine: name.engine };
+        let models = names.models.into_iter().map(|(id, name)| (id, labels(name))).collect();
+        Names { streams: names.streams, models }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn what_is_known_of_the_machine_is_sent() {
+        let dir = tempfile::tempdir().expect("temporary folder");
+        let kernel = dir.path().join("proc/sys/kernel");
+        fs::create_dir_all(&kernel).expect("created");
+        fs::write(kernel.join("hostname"), "gate-3\n").expect("written");
+        let attributes = attributes(&Sysroot::at(dir.path()), "yard");
+        let keys: Vec<_> = attributes.iter().map(|(key, _)| *key).collect();
+        assert_eq!(keys, ["host.name", "service.instance.id", "host.arch", "os.type", "orinoco.board"]);
+        assert_eq!((attributes[0].1.as_str(), attributes[4].1.as_str()), ("gate-3", "yard"));
+    }
+
+    #[test]
+    fn nothing_is_sent_unless_the_board_file_asks_for_it() {
+        assert!(settings(None).expect("no fault").is_none());
+    }
+}
