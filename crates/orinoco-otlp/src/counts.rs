@@ -6,7 +6,7 @@ use orinoco_telemetry::{Metric, MetricKind, MetricValue};
 
 use crate::notice::OtlpSignal;
 
-/// What came of a request.
+/// Outcome of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum RequestOutcome {
@@ -70,10 +70,8 @@ impl Counts {
     pub fn metrics(&self) -> Vec<Metric> {
         let counter = |name, help| Metric::new(name, MetricKind::Counter, help);
         let value = |count: &AtomicU64| MetricValue::Number(count.load(Ordering::Relaxed) as f64);
-        let mut requests = counter(
-            "orinoco_otlp_requests_total",
-            "Requests to the OpenTelemetry collector, by what came of them.",
-        );
+        let mut requests =
+            counter("orinoco_otlp_requests_total", "Requests to the OpenTelemetry collector, by outcome.");
         let mut rejected = counter(
             "orinoco_otlp_items_rejected_total",
             "Data points and spans that the collector rejected in requests that it accepted.",

@@ -35,7 +35,7 @@ pub(crate) enum Answer {
     Refused { why: String },
 }
 
-/// What comes next.
+/// Next step of the task that sends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     /// This request is to be sent, and its answer reported.

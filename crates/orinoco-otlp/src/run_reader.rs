@@ -33,7 +33,7 @@ const SPANS_WAIT_MAX: Duration = Duration::from_secs(5);
 /// Number of spans at which a request is made, as in OpenTelemetry's batch processor. With the last frame there may be some more.
 const SPANS_MAX: usize = 512;
 
-/// What is to be sent.
+/// Requests that are due.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Requests {
     pub(crate) metrics: Option<Bytes>,
