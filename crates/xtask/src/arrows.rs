@@ -26,6 +26,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("orinoco-cuda", &["orinoco-core", "orinoco-memory"]),
     ("orinoco-cuda-doubles", &["orinoco-cuda"]),
     ("orinoco-eval", &["orinoco-config", "orinoco-core"]),
+    ("orinoco-governor", &["orinoco-core"]),
     ("orinoco-memory", &["orinoco-core"]),
     ("orinoco-model", &["orinoco-config", "orinoco-core", "orinoco-vision"]),
     ("orinoco-otlp", &["orinoco-config", "orinoco-core", "orinoco-telemetry", "orinoco-uri"]),
