@@ -27,7 +27,7 @@ const MISSED_RATIO: f64 = 1.05;
 /// Share of its target to which a latency, and of the lanes' time to which the load, may grow by more work.
 const WORK_RATIO: f64 = 0.85;
 /// Load above which lower clocks would make frames wait.
-const BUSY: f64 = 0.8;
+const BUSY: f64 = 0.65;
 /// Load below which the board is expected to take twice the power under full load.
 const LOAD_MIN: f64 = 0.5;
 /// Factor of power at which one step aims while readings are missing.

@@ -35,7 +35,7 @@ const POWERS_MAX: usize = 8;
 const AIM: f64 = 0.93;
 /// Least factor of power that one step down aims at.
 const CUT_MIN: f64 = 0.6;
-/// The same where a temperature rises slowly: one level, so that what it does is seen before the next.
+/// The same where power or temperature passes its limit slowly: one level, so that what it does is seen before the next.
 const CUT_SLOW: f64 = 1.0;
 
 /// Readings compared with the limits.
@@ -127,7 +127,9 @@ impl Gauge {
         if is_high || latest_w > limit_w * POWER_PEAK {
             let high = mean.max(latest_w);
             let reason = Reason::Power { power: Watts::from_f64(high), limit };
-            return Pressure::Over { reason, cut: (limit_w * AIM / high).max(CUT_MIN) };
+            let is_peak = latest_w > limit_w * POWER_PEAK;
+            let cut = if is_peak { (limit_w * AIM / high).max(CUT_MIN) } else { CUT_SLOW };
+            return Pressure::Over { reason, cut };
         }
         Pressure::Under { room: limit_w * POWER_SHARE / mean.max(latest_w).max(0.001) }
     }
