@@ -2,7 +2,7 @@
 //!
 //! A board file is the configuration of one board. A TOML file is checked once; after that a [`Board`] is always valid: names
 //! have become indices, sources are parsed, and every reference exists. A [`Profile`] is what is publicly known of a kind of
-//! board. A [`Detection`] is what the files of a machine say of it. [`readers`] reads its sensors. The crate opens no source and loads no model.
+//! board. A [`Detection`] is what the files of a machine say of it. [`readers`] reads its sensors, and [`power`] its power settings. The crate opens no source and loads no model.
 //!
 //! Read first: [`load`], [`Board`] and [`BoardError`] (the reason why there is none); [`profiles`] and [`Profile`]; [`detect`]
 //! and [`Detection`].
@@ -12,6 +12,7 @@ mod capabilities;
 mod detect;
 mod error;
 mod otlp;
+pub mod power;
 mod profile;
 mod profiles;
 mod read;

@@ -23,6 +23,7 @@ mod thermal;
 pub use cgroup::GroupReading;
 pub use counters::ThrottleCounter;
 pub use cpu::{CpuReading, Policy, PolicyReading};
+pub(crate) use devfreq::is_gpu_name;
 pub use devfreq::{DeviceKind, DeviceReading, FrequencyDevice};
 pub use fan::{Fan, FanReading};
 pub use gpu::{GpuDevices, GpuInfo, GpuPower, GpuReading};

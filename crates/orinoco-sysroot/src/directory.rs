@@ -61,7 +61,7 @@ pub(crate) fn link(root: &Path, path: &str) -> Result<String, ReadErrorKind> {
 }
 
 /// Returns the path on this machine to which `path` leads in the root `root`. The machine's own root is left to the kernel.
-fn inside(root: &Path, path: &str) -> Result<PathBuf, ReadErrorKind> {
+pub(crate) fn inside(root: &Path, path: &str) -> Result<PathBuf, ReadErrorKind> {
     if root == Path::new("/") {
         return Ok(Path::new("/").join(path));
     }

@@ -123,6 +123,17 @@ impl Sysroot {
         target.map_err(|kind| ReadError { path: path.into(), kind })
     }
 
+    /// Returns the path on this machine to which a path of the root leads, symbolic links resolved inside the root. What is there
+    /// is not looked at. It is for the rare program that writes: this crate does not.
+    ///
+    /// # Errors
+    /// A recording has no files ([`ReadErrorKind::NotRecorded`]), and links may form a loop.
+    pub fn real_path(&self, path: &str) -> Result<PathBuf, ReadError> {
+        let real =
+            self.directory().ok_or(ReadErrorKind::NotRecorded).and_then(|root| directory::inside(root, path));
+        real.map_err(|kind| ReadError { path: path.into(), kind })
+    }
+
     /// Returns what the board said in a file at this time, if this root is a recording.
     pub(crate) fn recorded(&self, path: &str) -> Result<Arc<[u8]>, ReadErrorKind> {
         match &self.0 {

@@ -3,9 +3,10 @@
 use super::fact::Fact;
 use super::files::{BoardFiles, shown};
 
-const CONFIGURATION: &str = "/etc/nvpmodel.conf";
+/// Configuration of `nvpmodel`.
+pub(crate) const CONFIGURATION: &str = "/etc/nvpmodel.conf";
 /// File in which `nvpmodel` keeps the current mode.
-const STATUS: &str = "/var/lib/nvpmodel/status";
+pub(crate) const STATUS: &str = "/var/lib/nvpmodel/status";
 /// Greatest number of modes that are read; real files have up to nine.
 const MODES_MAX: usize = 64;
 
@@ -71,7 +72,7 @@ fn parse_modes(text: &str) -> Vec<PowerMode> {
 }
 
 /// Reads `pmode:0002 fmode:quiet`.
-fn mode_of_status(text: &str) -> Option<u32> {
+pub(crate) fn mode_of_status(text: &str) -> Option<u32> {
     let (_, rest) = text.split_once("pmode:")?;
     let digits: String = rest.trim_start().chars().take_while(char::is_ascii_digit).collect();
     digits.parse().ok()

@@ -109,10 +109,12 @@ impl Devfreq {
 }
 
 fn kind_of(name: &str) -> DeviceKind {
-    match GPU_NAMES.iter().any(|part| name.contains(part)) {
-        true => DeviceKind::Gpu,
-        false => DeviceKind::Other,
-    }
+    if is_gpu_name(name) { DeviceKind::Gpu } else { DeviceKind::Other }
+}
+
+/// Whether a device of devfreq with this name is an integrated GPU.
+pub(crate) fn is_gpu_name(name: &str) -> bool {
+    GPU_NAMES.iter().any(|part| name.contains(part))
 }
 
 /// Returns the file with the load, in thousandths, as NVIDIA's drivers have it in the folder of the device.
