@@ -27,6 +27,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("orinoco-cuda-doubles", &["orinoco-cuda"]),
     ("orinoco-eval", &["orinoco-config", "orinoco-core"]),
     ("orinoco-governor", &["orinoco-core"]),
+    ("orinoco-helper", &["orinoco-board", "orinoco-sysroot"]),
     ("orinoco-memory", &["orinoco-core"]),
     ("orinoco-model", &["orinoco-config", "orinoco-core", "orinoco-vision"]),
     ("orinoco-otlp", &["orinoco-config", "orinoco-core", "orinoco-telemetry", "orinoco-uri"]),

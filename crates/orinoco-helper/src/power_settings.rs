@@ -1,0 +1,208 @@
+//! The settings that are written, and their restoring.
+
+use std::collections::BTreeMap;
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+
+use orinoco_board::power::{ClockDomain, NvpModes, clock_domains};
+use orinoco_sysroot::Sysroot;
+use rustix::fs::OFlags;
+
+use crate::nvpmodel;
+use crate::protocol::{
+    Answer, ClockState, ModeState, PROTOCOL_VERSION, PowerState, Refusal, RefusalReason, Request,
+};
+use crate::saved::{SavedClock, SavedState};
+
+/// Power settings of a board: reads what is set, sets what the board lists, and restores what was there.
+#[derive(Debug)]
+pub struct PowerSettings {
+    sysroot: Sysroot,
+    /// Highest clock that may be set in a domain: what the power mode or the administrator has set. Domains that were not written
+    /// yet have what their file holds.
+    ceilings: BTreeMap<String, u64>,
+}
+
+/// Settings that could not be restored. The state file stays, so that another attempt is made.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("restoring the power settings: {}", self.0.join("; "))]
+pub struct RestoreError(Vec<String>);
+
+impl PowerSettings {
+    /// Creates the settings of the board of `sysroot`. Nothing is read yet.
+    pub fn new(sysroot: Sysroot) -> Self {
+        Self { sysroot, ceilings: BTreeMap::new() }
+    }
+
+    /// Answers a request, given as a line without its new line.
+    pub fn answer(&mut self, line: &[u8]) -> Answer {
+        let done = Request::parse(line).and_then(|request| self.carry_out(&request));
+        match done {
+            Ok(()) => Answer::Done(self.state()),
+            Err(refusal) => Answer::Refused(refusal),
+        }
+    }
+
+    /// Returns what is set, and what can be set.
+    pub fn state(&self) -> PowerState {
+        let modes = NvpModes::read(&self.sysroot).unwrap_or_default();
+        let mode = |mode: &orinoco_board::power::NvpMode| ModeState {
+            name: mode.name.clone(),
+            is_current: modes.current() == Some(mode),
+            can_be_set: modes.current().is_some_and(|current| !current.needs_reboot_to(mode)),
+        };
+        let clocks = clock_domains(&self.sysroot).into_iter().filter_map(|domain| {
+            let max = domain.max(&self.sysroot).ok()?;
+            let ceiling = self.ceiling(&domain, max);
+            let available = domain.available.into_iter().filter(|clock| *clock <= ceiling).collect();
+            Some(ClockState { domain: domain.name, max, available })
+        });
+        PowerState {
+            version: PROTOCOL_VERSION,
+            power_modes: modes.modes.iter().map(mode).collect(),
+            clocks: clocks.collect(),
+            // A file that cannot be read is one that something wrote.
+            is_changed: SavedState::read(&self.sysroot).map_or(true, |saved| saved.is_some()),
+        }
+    }
+
+    fn ceiling(&self, domain: &ClockDomain, max: u64) -> u64 {
+        self.ceilings.get(&domain.name).copied().unwrap_or(max)
+    }
+
+    fn carry_out(&mut self, request: &Request) -> Result<(), Refusal> {
+        match request {
+            Request::Status {} => Ok(()),
+            Request::SetPowerMode { name } => self.set_power_mode(name),
+            Request::SetClock { domain, hertz } => self.set_clock(domain, *hertz),
+            Request::Restore {} => self.restore().map_err(|why| failed(why.to_string())),
+        }
+    }
+
+    fn set_power_mode(&mut self, name: &str) -> Result<(), Refusal> {
+        let modes = NvpModes::read(&self.sysroot).map_err(|why| not_listed(why.to_string()))?;
+        let wanted =
+            modes.named(name).ok_or_else(|| not_listed("the board lists no power mode with this name"))?;
+        let current =
+            modes.current().ok_or_else(|| not_listed("the power mode that is set now is not known"))?;
+        if current.needs_reboot_to(wanted) {
+            let text = format!("a change from {} to {} needs a reboot", current.name, wanted.name);
+            return Err(Refusal::new(RefusalReason::NeedsReboot, text));
+        }
+        if current == wanted {
+            return Ok(());
+        }
+        self.save()?;
+        nvpmodel::set_mode(&self.sysroot, wanted.id).map_err(failed)?;
+        // The mode has set clocks of its own, which are the highest that are allowed now.
+        self.ceilings.clear();
+        let set = NvpModes::read(&self.sysroot).map_err(|why| failed(why.to_string()))?;
+        match set.current().map(|mode| mode.name.as_str()) {
+            Some(set) if set == name => Ok(()),
+            _ => Err(failed(format!("nvpmodel ended without an error, and {name} is not set"))),
+        }
+    }
+
+    fn set_clock(&mut self, name: &str, hertz: u64) -> Result<(), Refusal> {
+        let domains = clock_domains(&self.sysroot);
+        let domain = domains.iter().find(|domain| domain.name == name);
+        let domain = domain.ok_or_else(|| not_listed("the board lists no clocks with this name"))?;
+        let max = domain.max(&self.sysroot).map_err(|why| failed(why.to_string()))?;
+        let ceiling = self.ceiling(domain, max);
+        if !domain.available.contains(&hertz) || hertz > ceiling {
+            return Err(not_listed("the clock is none of those that can be set"));
+        }
+        if hertz == max {
+            return Ok(());
+        }
+        self.save()?;
+        self.ceilings.insert(domain.name.clone(), ceiling);
+        self.write(domain, hertz).map_err(failed)
+    }
+
+    /// Saves what is set, unless something is changed already.
+    fn save(&self) -> Result<(), Refusal> {
+        match SavedState::read(&self.sysroot) {
+            Ok(None) => {}
+            Ok(Some(_)) => return Ok(()),
+            Err(why) => return Err(failed(why)),
+        }
+        let modes = NvpModes::read(&self.sysroot).unwrap_or_default();
+        let clocks = clock_domains(&self.sysroot).into_iter().filter_map(|domain| {
+            let hertz = domain.max(&self.sysroot).ok()?;
+            Some(SavedClock { domain: domain.name, hertz })
+        });
+        let saved = SavedState {
+            power_mode: modes.current().map(|mode| mode.name.clone()),
+            clocks: clocks.collect(),
+        };
+        saved.write(&self.sysroot).map_err(failed)
+    }
+
+    /// Restores what was set before the first change, and removes the state file. Without a state file nothing is changed.
+    ///
+    /// # Errors
+    /// Says what could not be restored; what could be, is.
+    pub fn restore(&mut self) -> Result<(), RestoreError> {
+        let saved = SavedState::read(&self.sysroot).map_err(|why| RestoreError(vec![why]))?;
+        let Some(saved) = saved else { return Ok(()) };
+        let mut faults = Vec::new();
+        // The mode first: it sets clocks of its own.
+        faults.extend(self.restore_mode(saved.power_mode.as_deref()).err());
+        let domains = clock_domains(&self.sysroot);
+        for SavedClock { domain, hertz } in saved.clocks {
+            let Some(domain) = domains.iter().find(|known| known.name == domain) else {
+                faults.push(format!("{domain} is gone"));
+                continue;
+            };
+            if domain.max(&self.sysroot).ok() != Some(hertz) {
+                faults.extend(self.write(domain, hertz).err());
+            }
+        }
+        self.ceilings.clear();
+        if faults.is_empty() {
+            faults.extend(SavedState::remove(&self.sysroot).err());
+        }
+        if faults.is_empty() { Ok(()) } else { Err(RestoreError(faults)) }
+    }
+
+    fn restore_mode(&self, name: Option<&str>) -> Result<(), String> {
+        let Some(name) = name else { return Ok(()) };
+        let modes = NvpModes::read(&self.sysroot).map_err(|why| why.to_string())?;
+        if modes.current().is_some_and(|mode| mode.name == name) {
+            return Ok(());
+        }
+        let mode = modes.named(name).ok_or_else(|| format!("power mode {name} is gone"))?;
+        nvpmodel::set_mode(&self.sysroot, mode.id)
+    }
+
+    /// Writes the highest clock of a domain. Only a regular file that is there is written.
+    fn write(&self, domain: &ClockDomain, hertz: u64) -> Result<(), String> {
+        let path = self.sysroot.real_path(&domain.max_file).map_err(|why| why.to_string())?;
+        let flags = OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::NOFOLLOW;
+        // The kernel's own root is resolved by the kernel, and its last component is never a link.
+        let mut options = OpenOptions::new();
+        let opened = options.write(true).custom_flags(flags.bits() as i32).open(path);
+        let write = opened.and_then(|mut file| match file.metadata()?.is_file() {
+            true => {
+                // A file of the kernel takes what is written as a whole; another keeps what is longer.
+                file.set_len(0).or_else(|why| if self.sysroot.is_host() { Ok(()) } else { Err(why) })?;
+                file.write_all(domain.text_of(hertz).as_bytes())
+            }
+            false => Err(std::io::Error::other("is not a regular file")),
+        });
+        write.map_err(|why| format!("{}: {why}", domain.max_file))
+    }
+}
+
+fn not_listed(text: impl Into<String>) -> Refusal {
+    Refusal::new(RefusalReason::NotListed, text)
+}
+
+fn failed(text: impl Into<String>) -> Refusal {
+    Refusal::new(RefusalReason::Failed, text)
+}
+
+#[cfg(test)]
+mod tests;
