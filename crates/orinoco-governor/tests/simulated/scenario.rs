@@ -1,4 +1,4 @@
-//! What happens to a simulated board: its limits, and phases of load and ambient temperature.
+//! Events of a simulated board: its limits, and phases of load and ambient temperature.
 
 use std::time::Duration;
 
