@@ -7,7 +7,7 @@ use std::time::Duration;
 use orinoco_core::{Diagnosis, DropPolicy, Resize};
 use orinoco_uri::SourceUri;
 
-use crate::{OtlpSpec, SinkSpec};
+use crate::{GovernorSpec, OtlpSpec, SinkSpec};
 
 /// Checked board: engines, models and streams of one board.
 #[derive(Clone, Debug)]
@@ -26,6 +26,8 @@ pub struct Board {
     pub sensors: SensorsSpec,
     /// Export to an OpenTelemetry collector by the daemon; `None` exports nothing.
     pub otlp: Option<OtlpSpec>,
+    /// Power and thermal governor; `None` where nothing is governed.
+    pub governor: Option<GovernorSpec>,
     /// Models; streams refer to them by index.
     pub models: Vec<BoardModel>,
     /// Streams, in the order of their ids.

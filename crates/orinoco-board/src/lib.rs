@@ -12,6 +12,7 @@ mod capabilities;
 mod detect;
 mod error;
 mod otlp;
+mod governor;
 pub mod power;
 mod profile;
 mod profiles;
@@ -27,6 +28,7 @@ pub use capabilities::Capabilities;
 pub use detect::{CounterReport, Detection, Fact, PowerMode, Problem, RailReport, ThermalZone, detect};
 pub use error::{BoardError, SourceFault};
 pub use otlp::OtlpSpec;
+pub use governor::{GovernorActuator, GovernorSpec};
 pub use profile::{
     BoardKind, Connections, DevfreqNode, Module, Performance, PowerModeProfile, Profile, RailProfile, Soc,
     Source, ThermalZoneProfile, TotalPower, TripKind, TripPoint,

@@ -1,5 +1,7 @@
 //! Reads a board file into its checked form.
 
+mod governor;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -49,6 +51,7 @@ pub fn load(path: &Path, known: &Capabilities<'_>, vars: &Vars) -> Result<Board,
     let control = read_control(top.table("control"));
     let sensors = read_sensors(top.table("sensors"));
     let otlp = read_otlp(&top);
+    let governor = governor::read_governor(top.table("governor"), top.has("governor"));
     let lanes = top.integer("lanes", 1..=LANES_MAX).map_or(1, as_usize);
     let models: Vec<BoardModel> = top.tables("model").into_iter().map(read_model).collect();
     let sinks: Vec<NamedSink> =
@@ -79,7 +82,7 @@ pub fn load(path: &Path, known: &Capabilities<'_>, vars: &Vars) -> Result<Board,
         return Err(BoardError::Sources { models, streams });
     }
     let streams = streams.into_iter().flatten().collect();
-    Ok(Board { name, inference, memory, lanes, control, sensors, otlp, models, streams, files })
+    Ok(Board { name, inference, memory, lanes, control, sensors, otlp, governor, models, streams, files })
 }
 
 fn read_name(top: &TableReader<'_>, path: &Path) -> String {
@@ -542,6 +545,76 @@ mod tests {
             Err(faults) => faults.to_string().replace(&format!("{}/", dir.path().display()), ""),
         };
         expected.assert_eq(&shown);
+    }
+
+    fn governor(text: &str) -> Option<crate::GovernorSpec> {
+        let stream = "[[stream]]\nname = 'x'\nsource = 'test://ball'\nmodels = []\n";
+        let dir = tempfile::tempdir().expect("temporary folder");
+        let path = dir.path().join("b.toml");
+        std::fs::write(&path, format!("version = 1\n{text}{stream}")).expect("write");
+        let known = Capabilities { engines: &[], sinks: &[], schemes: &[] };
+        load(&path, &known, &Vars::new()).expect("a board").governor
+    }
+
+    #[test]
+    fn a_governor_has_limits_with_their_units() {
+        use crate::GovernorActuator::{CpuClock, GpuClock, PowerMode};
+        let spec =
+            governor("[governor]\npower_limit = '15 W'\ntemperature_limit = '80.5 °C'\np99 = '0.1 s'\n");
+        let spec = spec.expect("it is on");
+        let limits = (spec.power_limit, spec.temperature_limit, spec.p99);
+        let expected = (
+            Some(orinoco_core::Watts::from_units(15)),
+            Some(orinoco_core::Celsius::from_milli(80_500)),
+            Some(Duration::from_millis(100)),
+        );
+        assert_eq!(limits, expected);
+        assert_eq!((spec.modes, spec.actuators, spec.helper), (None, vec![PowerMode, GpuClock], None));
+        let text = "[governor]\ntemperature_limit = '80C'\nmodes = ['15W']\nactuators = ['cpu-clock']\nhelper = 'h'\n";
+        let spec = governor(text).expect("it is on");
+        assert_eq!((spec.modes, spec.actuators), (Some(vec!["15W".to_owned()]), vec![CpuClock]));
+        assert_eq!(spec.helper, Some("h".into()));
+        assert_eq!(governor(""), None, "it is off by default");
+        assert_eq!(governor("[governor]\nenabled = false\npower_limit = '15 W'\n"), None);
+    }
+
+    #[test]
+    fn faults_of_a_governor_are_all_reported() {
+        let stream = "[[stream]]\nname = 'x'\nsource = 'test://ball'\nmodels = []\n";
+        let governor = |keys: &str| format!("version = 1\n[governor]\n{keys}{stream}");
+        check(
+            &governor(
+                "power_limit = 15\ntemperature_limit = '80 F'\np99 = '0 ms'\nmodes = []\n\
+                 actuators = ['fan', 'gpu-clock', 'gpu-clock']\nhelper = ''\nwatts = 3\n",
+            ),
+            expect![[r#"
+                b.toml:3: key `governor.power_limit`: it is a whole number; write a string in quotes
+                b.toml:4: key `governor.temperature_limit`: `80 F` is not a number with its unit; write temperature_limit = "80 °C"
+                b.toml:5: key `governor.p99`: `0 ms` is outside 1 ms to 60000 ms; write p99 = "100 ms"
+                b.toml:6: key `governor.modes`: it names no power mode; list names of power modes (`orinoco board detect` shows them), or remove the key
+                b.toml:7: key `governor.actuators`: no actuator is called `fan`; use power-mode, gpu-clock, cpu-clock
+                b.toml:7: key `governor.actuators`: `gpu-clock` is listed more than once; list it once
+                b.toml:8: key `governor.helper`: the path has 0 bytes; write the path of a socket, of at most 107 bytes
+                b.toml:9: key `governor.watts`: unknown key; use one of power_limit, temperature_limit, p99, modes, actuators, helper, enabled"#]],
+        );
+        check(
+            &governor("power_limit = '1 kW'\n"),
+            expect![[
+                r#"b.toml:3: key `governor.power_limit`: `1 kW` is not a number with its unit; write power_limit = "15 W""#
+            ]],
+        );
+        check(
+            &governor("power_limit = '600 W'\nactuators = []\n"),
+            expect![[r#"
+            b.toml:3: key `governor.power_limit`: `600 W` is outside 1 W to 500 W; write power_limit = "15 W"
+            b.toml:4: key `governor.actuators`: it names no actuator; use power-mode, gpu-clock, cpu-clock"#]],
+        );
+        check(
+            &governor(""),
+            expect![
+                "b.toml:2: key `governor.enabled`: the governor has nothing to hold; set power_limit, temperature_limit or p99, or enabled = false"
+            ],
+        );
     }
 
     #[test]

@@ -44,6 +44,7 @@ codes! {
     RELOAD "E0110" Configuration "a change that a running board cannot apply"
         "On SIGHUP (`systemctl reload orinocod`) the daemon reads its board file again: it starts new streams, stops removed \
          ones, and leaves the others running. Lanes, memory budget, engines, [control], [sensors] and [otlp] cannot change while the board runs. Without a \
+         ones, and leaves the others running. Lanes, memory budget, engines, [control] and [governor] cannot change while the board runs. Without a \
          `reloaded` line in the log, nothing has changed. With one, only the streams in the message could not be started or \
          changed: reload again."
     BOARD_PROFILE "E0111" Configuration "no such board profile"
@@ -187,6 +188,21 @@ codes! {
         "A board file with [otlp] sends metrics and traces to an OpenTelemetry collector. What the section leaves out comes from \
          OpenTelemetry's environment variables (OTEL_...), and one of those, or the file of headers, is wrong. The file may hold a \
          token, so only its owner may read it, and no message shows its values. docs/otlp.md has all keys and variables."
+    GOVERNOR_HELPER "E0921" RunFailed "a governor without its helper"
+        "The board file has [governor], and the daemon has no privileges: orinoco-helper, a small program of root, sets power mode and \
+         clocks for it. `sudo systemctl enable --now orinoco-helper.socket` starts it, `journalctl -u orinoco-helper` has its log, and \
+         `orinoco doctor --board FILE` checks it. Without it the board runs on, and nothing is governed. It serves one client at a time: \
+         the user orinoco, or root."
+    GOVERNOR_STEP "E0922" RunFailed "a power setting that could not be changed"
+        "The helper refused a step of the governor, or the board did not take the value; the message says which. Nothing was changed, \
+         and the governor tries again later. `journalctl -u orinoco-helper` has more."
+    GOVERNOR_BLIND "E0923" RunFailed "a governor without readings"
+        "A sensor that the governor needs gives no values: the input power if power_limit is set, or the temperatures. What is not known is \
+         not taken for 0: the governor lowers the power step by step until the sensor is back. `orinoco status` shows all sensors \
+         with the reasons why some cannot be read. A board without a power sensor cannot have a power_limit."
+    GOVERNOR_LIMIT "E0924" RunFailed "a limit that the board cannot hold"
+        "Power or temperature is above its limit at the lowest levels of all actuators that the governor may change. Allow it more modes or \
+         actuators, give the board less to do, cool it better, or raise the limit."
 }
 
 #[cfg(test)]

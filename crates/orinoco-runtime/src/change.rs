@@ -62,6 +62,7 @@ impl Change {
             ("[control]", running.control != wanted.control),
             ("[sensors]", running.sensors != wanted.sensors),
             ("[otlp]", running.otlp != wanted.otlp),
+            ("[governor]", running.governor != wanted.governor),
         ];
         let mut models = same_models(running, wanted, facts);
         let mut replaced = replaceable_models(running, wanted, facts, &models);
@@ -193,6 +194,7 @@ mod tests {
             control: ControlSpec::default(),
             sensors: SensorsSpec::default(),
             otlp: None,
+            governor: None,
             lanes: 1,
             models: models.iter().map(model).collect(),
             streams: streams.iter().map(stream).collect(),

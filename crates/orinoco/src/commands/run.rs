@@ -124,6 +124,7 @@ fn foreground(args: &RunArgs, source: &str, json: bool) -> Result<Board, BoardEr
         control: ControlSpec::default(),
         sensors: SensorsSpec::default(),
         otlp: None,
+        governor: None,
         lanes: 1,
         models,
         streams: vec![stream],

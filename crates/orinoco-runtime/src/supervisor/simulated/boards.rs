@@ -95,6 +95,7 @@ impl Genome {
             control: ControlSpec::default(),
             sensors: SensorsSpec::default(),
             otlp: None,
+            governor: None,
             models,
             streams,
             files: Vec::new(),

@@ -168,6 +168,7 @@ impl Bench {
             control: ControlSpec::default(),
             sensors: SensorsSpec::default(),
             otlp: None,
+            governor: None,
             lanes: self.lanes,
             models: if with_model { vec![self.model.clone()] } else { Vec::new() },
             streams: (0..self.streams).map(stream).collect(),
