@@ -13,7 +13,7 @@ setup: ## install what building and testing need
 
 build: ## the daemon and the command line, optimised
 	@./setup.sh build
-	@cargo build --release --package orinoco --package orinocod
+	@cargo build --release --package orinoco --package orinocod --package orinoco-helper
 
 demo: ## watch it work: a video through a detector, on this machine
 	@./setup.sh build demo
