@@ -24,8 +24,8 @@ pub struct DoctorReport {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct MachinePart {
     /// Kind of the part: `engine`, `gpu`, `video` or `camera`; `board`, `conflict`, `gstreamer`, `decoder`, `encoder`, `source`,
-    /// `rail`, `temperature`, `clock`, `sensor`, `memory`, `disk` or `device`; of a board file `model`, `stream`, `sink`, `plan` or
-    /// `trial`.
+    /// `rail`, `temperature`, `clock`, `sensor`, `memory`, `disk` or `device`; of a board file `model`, `stream`, `sink`, `plan`,
+    /// `trial` or `governor`.
     pub kind: String,
     /// Name of the part.
     pub name: String,

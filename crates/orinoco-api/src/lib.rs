@@ -59,9 +59,10 @@ pub use result::{
     TensorJson, TrackJson, ZoneEventJson,
 };
 pub use status::{
-    ClockStatus, DUMP_SCHEMA, Dump, EVENT_SCHEMA, EnergyStatus, EventJson, FanStatus, HEALTH_SCHEMA, Health,
-    LaneStatus, LateFrames, MemoryStatus, ModelStatus, RailStatus, STATUS_SCHEMA, SensorsStatus, Status,
-    StreamStatus, StuckPart, TemperatureStatus, TraceEntry, UnknownValue,
+    ActuatorStatus, ClockStatus, DUMP_SCHEMA, Dump, EVENT_SCHEMA, EnergyStatus, EventJson, FanStatus,
+    GovernorStatus, HEALTH_SCHEMA, Health, LaneStatus, LateFrames, MemoryStatus, ModelStatus, RailStatus,
+    STATUS_SCHEMA, SensorsStatus, Status, StreamStatus, StuckPart, TemperatureStatus, TraceEntry,
+    UnknownValue,
 };
 pub use summary::{
     Dropped, EndState, LaneMemory, LineSummary, MemorySummary, ModelMemory, ModelSummary, PlannedMemory,

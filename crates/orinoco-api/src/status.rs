@@ -44,6 +44,9 @@ pub struct Status {
     pub sensors: SensorsStatus,
     /// Energy of the board, its models and streams.
     pub energy: EnergyStatus,
+    /// Power and thermal governor; absent where the board file has none.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub governor: Option<GovernorStatus>,
     /// Latest events, oldest first.
     pub events: Vec<EventJson>,
 }
@@ -303,6 +306,50 @@ pub struct EnergyStatus {
     /// Reason why the energy, or the idle power, is not measured; absent where both are.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub not_measured: Option<String>,
+}
+
+/// State of the power and thermal governor.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct GovernorStatus {
+    /// `holding`: limits and latencies hold; `limiting`: it lowers the power because of a limit; `slow`: a stream is slower than wanted,
+    /// and the limits leave no room; `blind`: a sensor is missing, and it keeps the power low; `exhausted`: a limit is exceeded at the
+    /// lowest levels; `unavailable`: the helper does not answer, and nothing is governed.
+    pub state: String,
+    /// Mean input power over the last second, in watts, as the governor takes it; absent where it is not known.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub power_watts: Option<f64>,
+    /// Limit of the input power, in watts; absent where there is none.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub power_limit_watts: Option<f64>,
+    /// Limit of the temperatures, in degrees Celsius; absent where only trip points count.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub temperature_limit_celsius: Option<f64>,
+    /// Wanted p99 latency of each stream, in milliseconds; absent where none is held.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub p99_target_ms: Option<f64>,
+    /// Settings that it may change; empty while the helper does not answer.
+    pub actuators: Vec<ActuatorStatus>,
+    /// Steps to more power since the start.
+    pub steps_up: u64,
+    /// Steps to less power since the start.
+    pub steps_down: u64,
+    /// Latest step, as a sentence; absent before the first.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub last_step: Option<String>,
+    /// Fault that keeps it from its work; absent where there is none.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub fault: Option<Fault>,
+}
+
+/// Setting that the governor may change.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ActuatorStatus {
+    /// Name: `power-mode`, or that of a clock, such as `devfreq/17000000.gpu`.
+    pub name: String,
+    /// Level that is set, such as `15W` or `612 MHz`.
+    pub level: String,
+    /// All levels, in ascending order of power.
+    pub levels: Vec<String>,
 }
 
 /// One event, as `/v1/events` sends it and JSON lines hold it.

@@ -152,6 +152,19 @@ fn parts(event: &Event) -> Parts {
             let text = format!("stream {stream}: {output} has no reader any more and is closed");
             Parts { level: Warning, ..info("sink-unread", stream, text) }
         }
+        Event::GovernorReady { actuators } => {
+            let text = format!("the governor is ready: {actuators}");
+            Parts { level: Info, kind: "governor-ready", subject: None, text, why: None }
+        }
+        Event::GovernorStep { actuator, from, to, direction, why } => {
+            let text =
+                format!("the governor steps {direction}: {actuator} from {from} to {to}, because {why}");
+            info("governor-step", actuator, text)
+        }
+        Event::GovernorFault { why } => {
+            let text = with_cause("the governor cannot work".to_owned(), Some(why));
+            Parts { level: Warning, kind: "governor-fault", subject: None, text, why: Some(why.clone()) }
+        }
         Event::SinkFailed { stream, why } => fault(Error, "sink-failed", "stream", stream, why),
         other => Parts { level: Info, kind: "other", subject: None, text: format!("{other:?}"), why: None },
     }

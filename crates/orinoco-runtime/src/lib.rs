@@ -21,6 +21,7 @@ mod energy_rails;
 mod engines;
 mod event_log;
 mod events;
+mod governor;
 mod joining;
 mod known;
 mod memory;

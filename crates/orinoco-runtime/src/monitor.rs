@@ -16,6 +16,9 @@ use std::sync::{Arc, RwLockReadGuard, RwLockWriteGuard};
 use orinoco_api::{Dump, EventJson, Status};
 use orinoco_core::{Clock, Nanos};
 use orinoco_telemetry::{Metric, Telemetry, TraceFeed};
+use orinoco_api::{Dump, EventJson, GovernorStatus, Status};
+use orinoco_core::{Clock, StreamId};
+use orinoco_telemetry::{Metric, Telemetry};
 
 use crate::event_log::EventLog;
 
@@ -94,6 +97,21 @@ impl Monitor {
     /// Returns the latest readings of the board's sensors, which a thread of their own replaces.
     pub(crate) fn readings(&self) -> &Readings {
         &self.0.readings
+    }
+
+    /// Sets the state of the governor.
+    pub(crate) fn set_governor(&self, governor: GovernorStatus) {
+        self.0.set_governor(governor);
+    }
+
+    /// Returns the folds of the run.
+    pub(crate) fn telemetry(&self) -> &Telemetry {
+        &self.0.telemetry
+    }
+
+    /// Returns the streams that have not ended, with their names.
+    pub(crate) fn stream_names(&self) -> Vec<(StreamId, String)> {
+        self.directory().streams.iter().map(|(id, stream)| (*id, stream.name.clone())).collect()
     }
 
     pub(crate) fn directory(&self) -> RwLockReadGuard<'_, Directory> {

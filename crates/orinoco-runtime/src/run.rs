@@ -17,6 +17,7 @@ use orinoco_telemetry::{EventSink, Telemetry};
 use crate::BoardEngines;
 use crate::action::Action;
 use crate::event_log::EventLog;
+use crate::governor::GovernorThread;
 use crate::memory::resident_bytes;
 use crate::monitor::{Latest, Monitor};
 use crate::outputs::{ExistingOutputs, TakenFiles};
@@ -48,6 +49,9 @@ pub struct RunOptions {
     pub end_unread: bool,
     /// Files from which the board's sensors are read, if the board enables them; `None` reads no sensors and measures no
     /// energy.
+    /// Whether the board's governor runs, if its file has one.
+    pub govern: bool,
+    /// Files from which the board's sensors are read; `None` reads no sensors and measures no energy.
     pub sensors: Option<Sysroot>,
 }
 
@@ -62,6 +66,7 @@ impl RunOptions {
             own: TakenFiles::default(),
             sample_every: LOOK_EVERY,
             end_unread: true,
+            govern: false,
             sensors: Some(Sysroot::host()),
         }
     }
@@ -180,14 +185,25 @@ impl First {
             monitor.readings().set(Latest::off());
         }
         let sampler = sysroot.map(|sysroot| {
+        let Self { prepared, context, options, monitor } = self;
+        let RunOptions { control, sample_every, end_unread, earlier, sensors, govern, .. } = options;
+        let profile = sensors.as_ref().and_then(|sysroot| orinoco_board::detect(sysroot).profile);
+        let sampler = sensors.map(|sysroot| {
             let Shared { clock, telemetry, .. } = &context.shared;
             let feed = telemetry.subscribe_work().expect("the feed of a new run has no reader");
             Sampler::start(sysroot, sensors.power_interval, Arc::clone(clock), feed, &monitor)
+        });
+        let governed = prepared.board.governor.clone().filter(|_| govern);
+        let governor = governed.map(|spec| {
+            let profile = profile.map(|profile| profile.value);
+            let Shared { clock, events, .. } = &context.shared;
+            GovernorThread::start(spec, profile, Arc::clone(clock), Arc::clone(events), monitor.clone())
         });
         let launch = Launch {
             context,
             monitor: monitor.clone(),
             sampler: sampler.transpose()?,
+            governor: governor.transpose()?,
             actions: control.actions.clone(),
             watcher,
             sample_every,

@@ -195,6 +195,7 @@ impl Sampling {
             self.forget(report);
         }
         self.monitor.readings().set(Latest {
+            at: Some(self.snapshot.at),
             sensors: sensors_status(&self.sensors, &self.snapshot, &joules),
             machine_bytes: self.snapshot.memory.total.as_ref().ok().copied(),
             available_bytes: self.snapshot.memory.available.as_ref().ok().copied(),

@@ -23,6 +23,8 @@ use crate::apply::{Host, JoinFailure, apply};
 use crate::areas::LaneAreas;
 use crate::ended::{EndedStream, EndedStreams};
 use crate::joining::{Joiner, RunningStream, reported_when_dropped};
+use crate::governor::GovernorThread;
+use crate::joining::{Joiner, RunningStream};
 use crate::known::KnownModel;
 use crate::memory::{peak_bytes, resident_bytes};
 use crate::model_version::LanePlan;
@@ -75,6 +77,8 @@ pub(crate) struct Shell {
     monitor: Monitor,
     /// Thread that reads the board's sensors.
     sampler: Option<Sampler>,
+    /// Thread that governs power and heat.
+    governor: Option<GovernorThread>,
     started: Nanos,
     warm_bytes: Option<u64>,
     /// Resident bytes at the latest check while a source still ran. After that, models are unloaded.
@@ -94,6 +98,8 @@ pub(crate) struct Launch {
     pub(crate) monitor: Monitor,
     /// Thread that reads the board's sensors, if they are read.
     pub(crate) sampler: Option<Sampler>,
+    /// Thread that governs power and heat, if the board is governed.
+    pub(crate) governor: Option<GovernorThread>,
     pub(crate) actions: Sender<RunAction>,
     pub(crate) watcher: SyncSender<Progress>,
     pub(crate) sample_every: Duration,
@@ -106,8 +112,17 @@ pub(crate) struct Launch {
 impl Shell {
     /// Starts every thread of a board.
     pub(crate) fn launch(prepared: Prepared, launch: Launch) -> Result<(Self, RunSupervisor), Faults> {
-        let Launch { context, monitor, sampler, actions, watcher, sample_every, end_unread, repeat_files } =
-            launch;
+        let Launch {
+            context,
+            monitor,
+            sampler,
+            governor,
+            actions,
+            watcher,
+            sample_every,
+            end_unread,
+            repeat_files,
+        } = launch;
         let board = prepared.board.clone();
         let started = context.shared.clock.now();
         let rules = Rules { sample_every, repeat_files };
@@ -128,6 +143,7 @@ impl Shell {
             first: None,
             monitor,
             sampler,
+            governor,
             started,
             warm_bytes: None,
             latest_bytes: None,
@@ -465,6 +481,12 @@ impl Shell {
         }
         // It publishes its last readings, which the summary needs.
         drop(self.sampler.take());
+        if let Some(governor) = self.governor.take() {
+            governor.finish();
+        }
+        if let Some(sampler) = self.sampler.take() {
+            sampler.finish();
+        }
         // A slow watcher misses the last report.
         let _ = self.watcher.try_send(self.progress());
         let memory = supervisor.memory();

@@ -140,6 +140,29 @@ pub enum Event {
         /// The output's path, or "standard output".
         output: String,
     },
+    /// The governor can change power settings.
+    GovernorReady {
+        /// Its actuators with their present levels.
+        actuators: String,
+    },
+    /// The governor changed a power setting.
+    GovernorStep {
+        /// Name of the actuator, such as `power-mode`.
+        actuator: String,
+        /// Level before.
+        from: String,
+        /// Level now.
+        to: String,
+        /// `up` to more power, `down` to less.
+        direction: &'static str,
+        /// Reason.
+        why: String,
+    },
+    /// The governor cannot do what it is there for. Reported once, until that has changed.
+    GovernorFault {
+        /// Cause.
+        why: Diagnosis,
+    },
     /// A sink failed and gets no more frames.
     SinkFailed {
         /// The stream's name on this board.

@@ -60,6 +60,14 @@ impl Histogram {
     /// Replaces the durations by those of another histogram. It allocates nothing, so it may be called under a lock.
     pub fn copy_from(&mut self, other: &Histogram) {
         self.0.set_to(&other.0).expect("all histograms have the same bounds");
+    /// Returns the durations that were recorded since `earlier`, a copy of this histogram, was made.
+    ///
+    /// # Panics
+    /// Panics if `earlier` is no copy of it: it has durations that this one has not.
+    pub fn since(&self, earlier: &Histogram) -> Self {
+        let mut since = self.clone();
+        since.0.subtract(&earlier.0).expect("an earlier copy has no more durations");
+        since
     }
 
     /// Adds the durations that `other` recorded.
@@ -96,6 +104,14 @@ mod tests {
         (1..=10).for_each(|ms| other.record(Duration::from_millis(ms)));
         copy.copy_from(&other);
         assert_eq!((copy.count(), copy.max(), copy.mean()), (10, other.max(), other.mean()));
+    fn what_was_recorded_since_a_copy_is_told_apart() {
+        let mut histogram = Histogram::default();
+        histogram.record(Duration::from_millis(5));
+        let earlier = histogram.clone();
+        assert_eq!(histogram.since(&earlier).count(), 0);
+        histogram.record(Duration::from_millis(50));
+        let since = histogram.since(&earlier);
+        assert_eq!((since.count(), since.percentile(99.0).as_millis()), (1, 50));
     }
 
     #[test]

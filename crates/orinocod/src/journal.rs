@@ -180,6 +180,16 @@ impl EventSink for Journal {
                     &format!("stream={stream} {output} has no reader any more and is closed"),
                 );
             }
+            Event::GovernorReady { actuators } => log(Level::Info, &format!("governor=ready {actuators}")),
+            Event::GovernorStep { actuator, from, to, direction, why } => {
+                log(
+                    Level::Info,
+                    &format!("governor={direction} actuator={actuator} from={from} to={to} because {why}"),
+                );
+            }
+            Event::GovernorFault { why } => {
+                log(Level::Warning, &format!("governor=fault code={} {why}", why.code.id));
+            }
             Event::SinkFailed { stream, why } => log(Level::Error, &format!("stream={stream} {why}")),
             other => log(Level::Info, &format!("{other:?}")),
         }

@@ -27,6 +27,7 @@ use orinoco_runtime::{
     Control, ExistingOutputs, OutputFile, Progress, Reloaded, RunOptions, SlidingRate, TakenFiles,
     capabilities, faults_of, open_own_file, repository, start, vars,
 };
+use orinoco_sysroot::Sysroot;
 use sd_notify::NotifyState;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -53,6 +54,9 @@ struct Args {
     /// Folder for model and label files that a model.toml names but that are not next to it [default: $ORINOCO_DATA, else data, /var/lib/orinoco/data and ../shared/data]
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
+    /// Read the board's sensors from the files in this folder (/proc, /sys, /etc) instead of this machine's
+    #[arg(long, value_name = "DIR")]
+    sysroot: Option<PathBuf>,
     /// Write the summary to this file as JSON when the run ends
     #[arg(long, value_name = "FILE.json")]
     summary: Option<PathBuf>,
@@ -100,6 +104,10 @@ fn run(args: &Args) -> Result<Exit, Faults> {
     let mut pulse = Pulse::new();
     (options.earlier, options.own, options.end_unread) = (ExistingOutputs::Kept, own, false);
     options.sample_every = pulse.every();
+    options.govern = true;
+    if let Some(folder) = &args.sysroot {
+        options.sensors = Some(Sysroot::at(folder));
+    }
     let running = start(board, options)?;
     let monitor = running.monitor().clone();
     let exporter = otlp.map(|settings| otlp::start(&settings, &monitor)).transpose()?;

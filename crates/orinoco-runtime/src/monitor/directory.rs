@@ -92,6 +92,11 @@ impl Directory {
         board.clone_into(&mut self.board);
     }
 
+    /// Returns the number of lanes up to the last one that had a stream.
+    pub(crate) fn lanes(&self) -> usize {
+        self.lanes
+    }
+
     /// Whether the stream has not ended.
     pub(crate) fn has_stream(&self, id: StreamId) -> bool {
         self.streams.contains_key(&id)

@@ -3,6 +3,7 @@
 //! Labels are names of the board file, so a series ends with its stream or model. Totals without labels count what has ended,
 //! too, and never go back.
 
+use orinoco_api::GovernorStatus;
 use orinoco_core::{ComputeUnit, LaneId};
 use orinoco_telemetry::energy::{EnergyReport, StageEnergy};
 use orinoco_telemetry::{
@@ -31,6 +32,7 @@ pub(super) fn of(view: &View, nv_inference: bool) -> Vec<Metric> {
     metrics.extend(energy(&directory, &readings));
     drop(directory);
     metrics.extend(sensors(&readings));
+    metrics.extend(view.governor().iter().flat_map(governor));
     metrics.retain(|metric| !metric.series.is_empty());
     metrics
 }
@@ -350,6 +352,32 @@ fn sensors(readings: &Latest) -> Vec<Metric> {
     metrics
         .extend(single.into_iter().filter_map(|(name, help, value)| Some(number(name, Gauge, help, value?))));
     metrics
+}
+
+/// State of the governor.
+fn governor(governor: &GovernorStatus) -> Vec<Metric> {
+    let is = |states: &[&str]| f64::from(u8::from(states.contains(&governor.state.as_str())));
+    let mut steps = Metric::new("orinoco_governor_steps_total", Counter, "Steps of the governor.");
+    for (direction, count) in [("up", governor.steps_up), ("down", governor.steps_down)] {
+        steps.add(&[("direction", direction)], MetricValue::Number(count as f64));
+    }
+    let limiting = "Whether the governor holds the power down: 1 for a limit or a missing sensor, else 0.";
+    vec![
+        number(
+            "orinoco_governor_available",
+            Gauge,
+            "Whether the governor can change power settings: 1 if its helper answers, else 0.",
+            1.0 - is(&["unavailable"]),
+        ),
+        number("orinoco_governor_limiting", Gauge, limiting, is(&["limiting", "blind", "exhausted"])),
+        number(
+            "orinoco_governor_slow",
+            Gauge,
+            "Whether a stream is slower than wanted and the limits leave no room: 1 if so, else 0.",
+            is(&["slow"]),
+        ),
+        steps,
+    ]
 }
 
 fn gauges<'a>(

@@ -4,6 +4,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use orinoco_api::{EnergyFigure, SensorsStatus, StageEnergyFigure};
 use orinoco_telemetry::energy::{EnergyReport, Figure, StageEnergy};
+use orinoco_api::{EnergyFigure, SensorsStatus};
+use orinoco_core::Nanos;
+use orinoco_telemetry::energy::{EnergyReport, Figure};
 
 /// Latest readings and energy figures. One thread replaces them, and others copy the pointer.
 #[derive(Clone, Default)]
@@ -11,6 +14,8 @@ pub(crate) struct Readings(Arc<Mutex<Arc<Latest>>>);
 
 /// Readings and energy figures at one time.
 pub(crate) struct Latest {
+    /// Time of the readings; `None` before the first.
+    pub(crate) at: Option<Nanos>,
     pub(crate) sensors: SensorsStatus,
     pub(crate) machine_bytes: Option<u64>,
     pub(crate) available_bytes: Option<u64>,
@@ -21,7 +26,13 @@ pub(crate) struct Latest {
 impl Default for Latest {
     fn default() -> Self {
         let energy = Err("the sensors have not been read yet".to_owned());
-        Self { sensors: SensorsStatus::default(), machine_bytes: None, available_bytes: None, energy }
+        Self {
+            at: None,
+            sensors: SensorsStatus::default(),
+            machine_bytes: None,
+            available_bytes: None,
+            energy,
+        }
     }
 }
 

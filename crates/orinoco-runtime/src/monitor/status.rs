@@ -64,6 +64,7 @@ pub(super) fn of(view: &View) -> Status {
         },
         sensors: readings.sensors.clone(),
         energy: energy(&readings.energy),
+        governor: view.governor(),
         events,
     }
 }

@@ -1,7 +1,8 @@
 //! Data of which a monitor shows parts.
 
-use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use orinoco_api::GovernorStatus;
 use orinoco_core::{Clock, Nanos};
 use orinoco_telemetry::Telemetry;
 
@@ -17,6 +18,7 @@ pub(crate) struct View {
     pub(super) events: Arc<EventLog>,
     pub(super) readings: Readings,
     directory: RwLock<Directory>,
+    governor: Mutex<Option<GovernorStatus>>,
 }
 
 impl View {
@@ -27,7 +29,17 @@ impl View {
         board: &str,
     ) -> Self {
         let (started, directory) = (clock.now(), RwLock::new(Directory::new(board)));
-        Self { clock, started, telemetry, events, readings: Readings::default(), directory }
+        let (readings, governor) = (Readings::default(), Mutex::default());
+        Self { clock, started, telemetry, events, readings, directory, governor }
+    }
+
+    /// Returns the state of the governor, if the board has one.
+    pub(super) fn governor(&self) -> Option<GovernorStatus> {
+        self.governor.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(super) fn set_governor(&self, governor: GovernorStatus) {
+        *self.governor.lock().unwrap_or_else(PoisonError::into_inner) = Some(governor);
     }
 
     pub(super) fn directory(&self) -> RwLockReadGuard<'_, Directory> {

@@ -36,6 +36,7 @@ impl ByHand {
         let launch = Launch {
             monitor: Monitor::new(Arc::clone(clock), telemetry.clone(), events, "test"),
             sampler: None,
+            governor: None,
             context,
             actions: sender,
             watcher,

@@ -6,6 +6,7 @@ mod board;
 mod board_file;
 mod check;
 mod engines;
+mod governor;
 mod machine;
 mod sensors;
 mod sources;

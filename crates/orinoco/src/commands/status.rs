@@ -1,6 +1,8 @@
 //! `orinoco status`: the state of a running daemon.
 
-use orinoco_api::{EnergyFigure, EnergyStatus, MemoryStatus, SensorsStatus, Status, StreamStatus};
+use orinoco_api::{
+    EnergyFigure, EnergyStatus, GovernorStatus, MemoryStatus, SensorsStatus, Status, StreamStatus,
+};
 use orinoco_config::Faults;
 use orinoco_core::Exit;
 
@@ -29,6 +31,7 @@ fn text(status: &Status) -> String {
         models(status),
         lanes(status),
         format!("{}\n{}", memory_line(&status.memory), energy_line(&status.energy)),
+        status.governor.as_ref().map(governor).unwrap_or_default(),
         rails(&status.sensors),
         temperatures(&status.sensors),
         clocks(status),
@@ -36,6 +39,20 @@ fn text(status: &Status) -> String {
         events(status),
     ];
     parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("\n\n")
+}
+
+fn governor(governor: &GovernorStatus) -> String {
+    let levels =
+        governor.actuators.iter().map(|actuator| format!("  {} at {}", actuator.name, actuator.level));
+    let mut lines = vec![format!("governor {}{}", governor.state, levels.collect::<String>())];
+    lines.extend(governor.last_step.as_ref().map(|step| format!("         last step: {step}")));
+    lines.extend(
+        governor
+            .fault
+            .as_ref()
+            .map(|fault| format!("         {}: {}; {}", fault.code, fault.cause, fault.next)),
+    );
+    lines.join("\n")
 }
 
 fn board_line(status: &Status) -> String {

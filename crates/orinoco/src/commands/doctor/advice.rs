@@ -66,7 +66,7 @@ impl System {
     }
 
     /// Returns the command with `sudo`, if it is needed.
-    fn as_root(&self, command: &str) -> String {
+    pub(super) fn as_root(&self, command: &str) -> String {
         if self.user.is_root { command.to_owned() } else { format!("sudo {command}") }
     }
 

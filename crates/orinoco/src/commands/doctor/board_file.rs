@@ -20,7 +20,7 @@ use orinoco_uri::SourceKind;
 
 use super::advice::System;
 use super::check::{Fix, Group, part, with_fix};
-use super::{engines, sources};
+use super::{engines, governor, sources};
 
 /// Longest time of the trial: models are loaded, and each source gives a frame.
 const TRIAL_MAX: Duration = Duration::from_secs(60);
@@ -47,6 +47,8 @@ impl Checker<'_> {
             board.models.iter().map(|model| self.model(model, &board, &engines)).collect();
         parts.extend(board.streams.iter().map(|stream| self.stream(stream)));
         parts.extend(self.sinks(&board));
+        // Without its helper a board runs ungoverned, so this keeps none from running.
+        let governor = board.governor.as_ref().map(|spec| governor::check(spec, self.system));
         let is_fine = |parts: &[MachinePart]| !parts.iter().any(is_fault);
         parts.push(match is_fine(&parts) {
             true => self.plan(&board, &engines),
@@ -57,6 +59,7 @@ impl Checker<'_> {
             false => skipped("trial", "one frame", "something above is missing"),
         });
         let can_run = is_fine(&parts);
+        parts.extend(governor);
         let verdict = BoardFileVerdict { file: path.display().to_string(), board: board.name, can_run };
         Ok((verdict, parts))
     }

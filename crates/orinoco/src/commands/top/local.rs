@@ -103,6 +103,7 @@ fn status(
             idle_watts: None,
             not_measured: Some("energy is counted by the daemon only".to_owned()),
         },
+        governor: None,
         events: vec![event],
     }
 }

@@ -1,0 +1,209 @@
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use orinoco_api::{SensorsStatus, TemperatureStatus};
+use orinoco_board::GovernorActuator;
+use orinoco_core::{Celsius, Nanos};
+use orinoco_helper::{Peers, PowerSettings, SILENCE_MAX, Server};
+use orinoco_pipeline::MonotonicClock;
+use orinoco_sysroot::Sysroot;
+use orinoco_telemetry::{Event, Telemetry};
+
+use super::*;
+use crate::event_log::EventLog;
+use crate::monitor::Latest;
+
+const GPU: &str = "sys/class/devfreq/17000000.gpu/max_freq";
+const MODE: &str = "var/lib/nvpmodel/status";
+
+/// Events as text.
+#[derive(Default)]
+struct Seen(Mutex<Vec<String>>);
+
+impl EventSink for Seen {
+    fn emit(&self, event: Event) {
+        let text = match event {
+            Event::GovernorReady { actuators } => format!("ready {actuators}"),
+            Event::GovernorStep { actuator, from, to, direction, .. } => {
+                format!("{direction} {actuator} {from} {to}")
+            }
+            Event::GovernorFault { why } => format!("{} {}", why.code.id, why.cause),
+            other => panic!("{other:?}"),
+        };
+        self.0.lock().expect("no test panics here").push(text);
+    }
+}
+
+/// Synthetic board with a helper on a thread, and the governor of a run on it.
+struct Rig {
+    dir: tempfile::TempDir,
+    monitor: Monitor,
+    events: Arc<Seen>,
+    driver: Option<Driver>,
+    second: u64,
+}
+
+impl Rig {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().expect("a folder");
+        let put = |name: &str, text: &str| {
+            let path = dir.path().join(name);
+            fs::create_dir_all(path.parent().expect("a folder")).expect("made");
+            fs::write(path, text).expect("written");
+        };
+        let uid = rustix::process::geteuid().as_raw();
+        put("etc/passwd", &format!("orinoco:x:{uid}:{uid}::/:/bin/false\n"));
+        put("etc/nvpmodel.conf", "< POWER_MODEL ID=0 NAME=15W >\n< POWER_MODEL ID=2 NAME=25W >\n");
+        put(MODE, "pmode:0002\n");
+        put("sys/class/devfreq/17000000.gpu/available_frequencies", "306000000 612000000 918000000\n");
+        put(GPU, "918000000\n");
+        put(
+            "usr/sbin/nvpmodel",
+            "#!/bin/sh\n# Synthetic nvpmodel.\nroot=${0%/usr/sbin/nvpmodel}\n\
+             echo \"pmode:000$2\" > \"$root/var/lib/nvpmodel/status\"\n\
+             echo 918000000 > \"$root/sys/class/devfreq/17000000.gpu/max_freq\"\n",
+        );
+        let executable = fs::Permissions::from_mode(0o755);
+        fs::set_permissions(dir.path().join("usr/sbin/nvpmodel"), executable).expect("set");
+        let clock = Arc::new(MonotonicClock::default());
+        let log = Arc::new(EventLog::new(Arc::new(crate::Quiet), clock.clone()));
+        let monitor = Monitor::new(clock, Telemetry::default(), log, "test");
+        let events = Arc::new(Seen::default());
+        let spec = GovernorSpec {
+            power_limit: None,
+            temperature_limit: Some(Celsius::from_units(80)),
+            p99: None,
+            modes: None,
+            actuators: vec![GovernorActuator::PowerMode, GovernorActuator::GpuClock],
+            helper: Some(dir.path().join("socket")),
+        };
+        let driver = Driver::new(spec, None, monitor.clone(), events.clone());
+        Self { dir, monitor, events, driver: Some(driver), second: 0 }
+    }
+
+    /// Starts the helper, which serves until the test ends.
+    fn start_helper(&self) {
+        let listener = UnixListener::bind(self.dir.path().join("socket")).expect("bound");
+        let sysroot = Sysroot::at(self.dir.path());
+        let peers = Peers::of_user(&sysroot, "orinoco");
+        let settings = PowerSettings::new(sysroot);
+        let mut server = Server::new(listener, settings, peers, SILENCE_MAX).expect("a socket that listens");
+        thread::spawn(move || server.run(&mut |_| {}));
+    }
+
+    /// Lets a number of seconds pass at a temperature.
+    fn pass(&mut self, seconds: u64, celsius: Option<f64>) {
+        for _ in 0..seconds {
+            self.second += 1;
+            let now = Nanos(0) + Duration::from_secs(self.second);
+            let zone = TemperatureStatus { name: "tj-thermal".into(), celsius, limit_celsius: Some(95.0) };
+            let sensors = SensorsStatus { temperatures: vec![zone], ..SensorsStatus::default() };
+            self.monitor.readings().set(Latest { at: Some(now), sensors, ..Latest::default() });
+            self.driver.as_mut().expect("it governs").tick(now);
+        }
+    }
+
+    fn settings(&self) -> (String, String) {
+        let get = |name| fs::read_to_string(self.dir.path().join(name)).expect("readable").trim().to_owned();
+        (get(MODE), get(GPU))
+    }
+
+    fn events(&self) -> Vec<String> {
+        self.events.0.lock().expect("no test panics here").drain(..).collect()
+    }
+
+    fn status(&self) -> orinoco_api::GovernorStatus {
+        self.monitor.status().governor.expect("it governs")
+    }
+}
+
+fn settings(mode: &str, gpu: &str) -> (String, String) {
+    (mode.to_owned(), gpu.to_owned())
+}
+
+#[test]
+fn heat_lowers_the_clock_then_the_mode_and_the_end_restores_both() {
+    let mut rig = Rig::new();
+    rig.start_helper();
+    rig.pass(3, Some(60.0));
+    assert_eq!(rig.events(), ["ready power-mode at 25W, devfreq/17000000.gpu at 918 MHz"]);
+    assert_eq!((rig.status().state.as_str(), rig.status().fault), ("holding", None));
+    rig.pass(1, Some(79.5));
+    // A fast rise skips levels.
+    assert_eq!(rig.events(), ["down devfreq/17000000.gpu 918 MHz 306 MHz"]);
+    assert_eq!(rig.settings(), settings("pmode:0002", "306000000"));
+    rig.pass(20, Some(79.5));
+    let steps = rig.events();
+    assert_eq!(steps[0], "down power-mode 25W 15W");
+    assert!(steps[1].starts_with("E0924"), "{steps:?}");
+    // The mode sets 918 MHz; the cap of the clock stays.
+    assert_eq!(rig.settings(), settings("pmode:0000", "306000000"));
+    let status = rig.status();
+    assert_eq!((status.state.as_str(), status.steps_down), ("exhausted", 2));
+    assert_eq!(status.actuators[1].level, "306 MHz");
+    // It cools, and rises step by step, the clock first.
+    rig.pass(60, Some(50.0));
+    assert_eq!(rig.settings(), settings("pmode:0002", "918000000"));
+    assert_eq!(rig.status().state, "holding");
+    rig.pass(1, Some(79.5));
+    assert_eq!(rig.settings().1, "306000000");
+    rig.driver = None;
+    assert_restored(&rig);
+}
+
+fn assert_restored(rig: &Rig) {
+    let clock = MonotonicClock::default();
+    let until = clock.now() + Duration::from_secs(2);
+    while rig.settings() != settings("pmode:0002", "918000000") {
+        assert!(clock.now() < until, "{:?}", rig.settings());
+        clock.signal().wait(Some(clock.now() + Duration::from_millis(5)));
+    }
+}
+
+#[test]
+fn without_its_helper_it_says_so_once_and_takes_it_when_it_comes() {
+    let mut rig = Rig::new();
+    rig.pass(25, Some(90.0));
+    let events = rig.events();
+    assert_eq!(events, ["E0921 the helper's socket does not exist"]);
+    let status = rig.status();
+    assert_eq!(
+        (status.state.as_str(), status.fault.expect("a fault").code.as_str()),
+        ("unavailable", "E0921")
+    );
+    rig.start_helper();
+    rig.pass(10, Some(60.0));
+    assert!(rig.events()[0].starts_with("ready "));
+    assert_eq!(rig.status().fault, None);
+}
+
+#[test]
+fn a_sensor_that_goes_silent_lowers_the_power() {
+    let mut rig = Rig::new();
+    rig.start_helper();
+    rig.pass(3, Some(70.0));
+    rig.events();
+    rig.pass(30, None);
+    let events = rig.events();
+    assert!(
+        events[0].starts_with("down ") && events.iter().any(|event| event.starts_with("E0923")),
+        "{events:?}"
+    );
+    assert_eq!(rig.settings(), settings("pmode:0000", "306000000"));
+    assert_eq!(rig.status().state, "blind");
+    let metrics = rig.monitor.metrics(false);
+    let names: Vec<&str> =
+        metrics.iter().map(|metric| metric.name).filter(|name| name.contains("governor")).collect();
+    assert_eq!(
+        names,
+        [
+            "orinoco_governor_available",
+            "orinoco_governor_limiting",
+            "orinoco_governor_slow",
+            "orinoco_governor_steps_total"
+        ]
+    );
+}
