@@ -12,8 +12,9 @@ use crate::{Inputs, Limits, Missing, Reason, Zone};
 pub const STALE_AFTER: Duration = Duration::from_secs(5);
 /// Distance that is kept to a trip point at which the kernel throttles.
 pub const TRIP_MARGIN: Celsius = Celsius::from_units(3);
-/// Distance to the limit at which an expected temperature counts as too high: sensors have steps of up to 0.5 °C.
-const GUARD: Celsius = Celsius::from_units(1);
+/// Distance to the limit at which an expected temperature counts as too high: sensors have steps of up to 0.5 °C, and the die rises
+/// by about 1 °C while a power mode is set.
+const GUARD: Celsius = Celsius::from_units(2);
 /// Distance above the limit from which an expected temperature rises fast.
 const FAST: Celsius = Celsius::from_units(3);
 /// Distance to the limit that a step up must leave: the hysteresis of temperatures.

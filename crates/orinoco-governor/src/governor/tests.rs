@@ -138,7 +138,7 @@ fn a_rising_temperature_is_answered_before_its_limit() {
         inputs.zones[0].temperature = Some(Celsius::from_f64(70.0 + second as f64));
     };
     let first = steps(0..14, rising).into_iter().next().expect("a step");
-    assert_eq!(first, "6 gpu 408 MHz: tj-thermal is at 76.0 °C, soon at 84.0 °C, and its limit is 85.0 °C");
+    assert_eq!(first, "5 gpu 408 MHz: tj-thermal is at 75.0 °C, soon at 83.0 °C, and its limit is 85.0 °C");
 }
 
 #[test]

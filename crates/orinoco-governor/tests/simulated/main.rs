@@ -20,9 +20,10 @@ fn limits_hold_and_latencies_where_they_can() {
     let checked = Checked::default();
     let boards = check_seeds(1000, |simulator| run::check(simulator, &checked));
     let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+    let missed = count(&checked.missed_seconds);
     let (seconds, latency_seconds) = (count(&checked.seconds), count(&checked.latency_seconds));
     println!(
-        "{boards} boards, {} h simulated, {} h with a latency to hold, {} steps",
+        "{boards} boards, {} h simulated, {} h with a latency to hold, missed for {missed} s of them, {} steps",
         seconds / 3600,
         latency_seconds / 3600,
         count(&checked.steps)
@@ -31,4 +32,5 @@ fn limits_hold_and_latencies_where_they_can() {
         boards < 100 || latency_seconds * 10 > seconds,
         "a latency had to hold in too little of the time"
     );
+    assert!(missed * 1000 <= latency_seconds, "a latency was missed for {missed} s of {latency_seconds} s");
 }
