@@ -149,7 +149,7 @@ fn a_wrong_variable_or_file_of_headers_is_named_before_anything_runs() {
     write_board(dir.path(), "headers_file = 'headers'");
     let daemon = start(dir.path(), &[("OTEL_EXPORTER_OTLP_ENDPOINT", "https://collector:4318")]);
     let log = log_of(daemon.wait_with_output().expect("it ends"), 2);
-    assert!(log.contains("E0921") && log.contains("chmod 600"), "{log}");
+    assert!(log.contains("E0931") && log.contains("chmod 600"), "{log}");
     assert!(log.contains("OTEL_EXPORTER_OTLP_ENDPOINT: https is not supported"), "{log}");
     assert!(!log.contains("sesame") && !log.contains("running"), "{log}");
 }

@@ -28,11 +28,10 @@ use release::Release;
 
 pub use fact::{Fact, Problem};
 pub use power_mode::PowerMode;
-pub use rails::{CounterReport, RailReport};
 pub(crate) use power_mode::{
     CONFIGURATION as POWER_MODE_CONFIGURATION, STATUS as POWER_MODE_STATUS, mode_of_status,
 };
-pub use rails::RailReport;
+pub use rails::{CounterReport, RailReport};
 pub use thermal::ThermalZone;
 
 /// Names of rails that measure the whole input of a module where no profile says so.

@@ -11,8 +11,8 @@ mod board;
 mod capabilities;
 mod detect;
 mod error;
-mod otlp;
 mod governor;
+mod otlp;
 pub mod power;
 mod profile;
 mod profiles;
@@ -27,8 +27,8 @@ pub use board::{
 pub use capabilities::Capabilities;
 pub use detect::{CounterReport, Detection, Fact, PowerMode, Problem, RailReport, ThermalZone, detect};
 pub use error::{BoardError, SourceFault};
-pub use otlp::OtlpSpec;
 pub use governor::{GovernorActuator, GovernorSpec};
+pub use otlp::OtlpSpec;
 pub use profile::{
     BoardKind, Connections, DevfreqNode, Module, Performance, PowerModeProfile, Profile, RailProfile, Soc,
     Source, ThermalZoneProfile, TotalPower, TripKind, TripPoint,

@@ -43,8 +43,8 @@ codes! {
         "Board and model files have version = 1. A higher version needs a newer Orinoco: update it."
     RELOAD "E0110" Configuration "a change that a running board cannot apply"
         "On SIGHUP (`systemctl reload orinocod`) the daemon reads its board file again: it starts new streams, stops removed \
-         ones, and leaves the others running. Lanes, memory budget, engines, [control], [sensors] and [otlp] cannot change while the board runs. Without a \
-         ones, and leaves the others running. Lanes, memory budget, engines, [control] and [governor] cannot change while the board runs. Without a \
+         ones, and leaves the others running. Lanes, memory budget, engines, [control], [sensors], [otlp] and [governor] cannot change while the \
+         board runs. Without a \
          `reloaded` line in the log, nothing has changed. With one, only the streams in the message could not be started or \
          changed: reload again."
     BOARD_PROFILE "E0111" Configuration "no such board profile"
@@ -184,10 +184,6 @@ codes! {
     DAEMON_ANSWER "E0914" RunFailed "an answer that is not the daemon's status"
         "Something answered, but not with a status that this program reads: another program has the socket or the port, or the daemon \
          is of another version. `orinoco --version` and `orinocod --version` must be the same."
-    OTLP_SETTINGS "E0921" Configuration "an OTLP export that cannot be set up"
-        "A board file with [otlp] sends metrics and traces to an OpenTelemetry collector. What the section leaves out comes from \
-         OpenTelemetry's environment variables (OTEL_...), and one of those, or the file of headers, is wrong. The file may hold a \
-         token, so only its owner may read it, and no message shows its values. docs/otlp.md has all keys and variables."
     GOVERNOR_HELPER "E0921" RunFailed "a governor without its helper"
         "The board file has [governor], and the daemon has no privileges: orinoco-helper, a small program of root, sets power mode and \
          clocks for it. `sudo systemctl enable --now orinoco-helper.socket` starts it, `journalctl -u orinoco-helper` has its log, and \
@@ -203,6 +199,10 @@ codes! {
     GOVERNOR_LIMIT "E0924" RunFailed "a limit that the board cannot hold"
         "Power or temperature is above its limit at the lowest levels of all actuators that the governor may change. Allow it more modes or \
          actuators, give the board less to do, cool it better, or raise the limit."
+    OTLP_SETTINGS "E0931" Configuration "an OTLP export that cannot be set up"
+        "A board file with [otlp] sends metrics and traces to an OpenTelemetry collector. What the section leaves out comes from \
+         OpenTelemetry's environment variables (OTEL_...), and one of those, or the file of headers, is wrong. The file may hold a \
+         token, so only its owner may read it, and no message shows its values. docs/otlp.md has all keys and variables."
 }
 
 #[cfg(test)]

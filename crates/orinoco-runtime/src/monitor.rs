@@ -13,12 +13,9 @@ mod view;
 
 use std::sync::{Arc, RwLockReadGuard, RwLockWriteGuard};
 
-use orinoco_api::{Dump, EventJson, Status};
-use orinoco_core::{Clock, Nanos};
-use orinoco_telemetry::{Metric, Telemetry, TraceFeed};
 use orinoco_api::{Dump, EventJson, GovernorStatus, Status};
-use orinoco_core::{Clock, StreamId};
-use orinoco_telemetry::{Metric, Telemetry};
+use orinoco_core::{Clock, Nanos, StreamId};
+use orinoco_telemetry::{Metric, Telemetry, TraceFeed};
 
 use crate::event_log::EventLog;
 

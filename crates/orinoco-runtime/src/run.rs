@@ -47,11 +47,10 @@ pub struct RunOptions {
     pub sample_every: Duration,
     /// Whether the run ends when no output has a reader any more. Frames that wait are then dropped, and counted.
     pub end_unread: bool,
-    /// Files from which the board's sensors are read, if the board enables them; `None` reads no sensors and measures no
-    /// energy.
     /// Whether the board's governor runs, if its file has one.
     pub govern: bool,
-    /// Files from which the board's sensors are read; `None` reads no sensors and measures no energy.
+    /// Files from which the board's sensors are read, if the board enables them; `None` reads no sensors and measures no
+    /// energy.
     pub sensors: Option<Sysroot>,
 }
 
@@ -177,18 +176,15 @@ impl First {
 
     pub(crate) fn start(self) -> Result<Running, Faults> {
         let Self { prepared, context, options, monitor, sensors } = self;
-        let RunOptions { control, sample_every, end_unread, earlier, sensors: sysroot, .. } = options;
+        let RunOptions { control, sample_every, end_unread, earlier, sensors: sysroot, govern, .. } = options;
         let prepared_bytes = resident_bytes();
         let (watcher, looks) = sync_channel(LOOKS_MAX);
         let sysroot = sysroot.filter(|_| sensors.enabled);
         if sysroot.is_none() {
             monitor.readings().set(Latest::off());
         }
+        let profile = sysroot.as_ref().and_then(|sysroot| orinoco_board::detect(sysroot).profile);
         let sampler = sysroot.map(|sysroot| {
-        let Self { prepared, context, options, monitor } = self;
-        let RunOptions { control, sample_every, end_unread, earlier, sensors, govern, .. } = options;
-        let profile = sensors.as_ref().and_then(|sysroot| orinoco_board::detect(sysroot).profile);
-        let sampler = sensors.map(|sysroot| {
             let Shared { clock, telemetry, .. } = &context.shared;
             let feed = telemetry.subscribe_work().expect("the feed of a new run has no reader");
             Sampler::start(sysroot, sensors.power_interval, Arc::clone(clock), feed, &monitor)

@@ -22,9 +22,8 @@ use crate::action::{Action, Applied, Effect, Joined, Replaced, Rules, StreamEnd}
 use crate::apply::{Host, JoinFailure, apply};
 use crate::areas::LaneAreas;
 use crate::ended::{EndedStream, EndedStreams};
-use crate::joining::{Joiner, RunningStream, reported_when_dropped};
 use crate::governor::GovernorThread;
-use crate::joining::{Joiner, RunningStream};
+use crate::joining::{Joiner, RunningStream, reported_when_dropped};
 use crate::known::KnownModel;
 use crate::memory::{peak_bytes, resident_bytes};
 use crate::model_version::LanePlan;
@@ -479,14 +478,11 @@ impl Shell {
         if let Some(worker) = self.worker.take() {
             let _ = worker.join();
         }
-        // It publishes its last readings, which the summary needs.
-        drop(self.sampler.take());
         if let Some(governor) = self.governor.take() {
             governor.finish();
         }
-        if let Some(sampler) = self.sampler.take() {
-            sampler.finish();
-        }
+        // It publishes its last readings, which the summary needs.
+        drop(self.sampler.take());
         // A slow watcher misses the last report.
         let _ = self.watcher.try_send(self.progress());
         let memory = supervisor.memory();

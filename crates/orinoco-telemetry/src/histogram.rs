@@ -60,6 +60,8 @@ impl Histogram {
     /// Replaces the durations by those of another histogram. It allocates nothing, so it may be called under a lock.
     pub fn copy_from(&mut self, other: &Histogram) {
         self.0.set_to(&other.0).expect("all histograms have the same bounds");
+    }
+
     /// Returns the durations that were recorded since `earlier`, a copy of this histogram, was made.
     ///
     /// # Panics
@@ -104,6 +106,9 @@ mod tests {
         (1..=10).for_each(|ms| other.record(Duration::from_millis(ms)));
         copy.copy_from(&other);
         assert_eq!((copy.count(), copy.max(), copy.mean()), (10, other.max(), other.mean()));
+    }
+
+    #[test]
     fn what_was_recorded_since_a_copy_is_told_apart() {
         let mut histogram = Histogram::default();
         histogram.record(Duration::from_millis(5));

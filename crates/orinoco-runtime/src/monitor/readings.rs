@@ -3,10 +3,8 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use orinoco_api::{EnergyFigure, SensorsStatus, StageEnergyFigure};
-use orinoco_telemetry::energy::{EnergyReport, Figure, StageEnergy};
-use orinoco_api::{EnergyFigure, SensorsStatus};
 use orinoco_core::Nanos;
-use orinoco_telemetry::energy::{EnergyReport, Figure};
+use orinoco_telemetry::energy::{EnergyReport, Figure, StageEnergy};
 
 /// Latest readings and energy figures. One thread replaces them, and others copy the pointer.
 #[derive(Clone, Default)]
