@@ -27,7 +27,7 @@ const LATENCY_MS_MAX: u32 = 100;
 /// Frame rates of the paced streams.
 const PACED_FPS: [u32; 2] = [15, 10];
 
-/// What to measure.
+/// Settings of a measurement.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
     /// Number of pairs of runs.
