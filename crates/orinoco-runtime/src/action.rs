@@ -80,7 +80,7 @@ pub(crate) struct Joined {
 /// Effect that the supervisor wants carried out.
 pub(crate) enum Effect<P> {
     /// Prepare the change to this board, on a thread of its own.
-    Prepare(Board),
+    Prepare(Box<Board>),
     /// Apply a change at once, and report the result as an action.
     Apply(P),
     /// Answer the requests for a change.

@@ -210,7 +210,7 @@ impl Shell {
         let shared = &self.context.shared;
         match effect {
             Effect::Prepare(board) => {
-                let why = self.prepare(supervisor, board).err()?;
+                let why = self.prepare(supervisor, *board).err()?;
                 return Some(Action::Prepared(Err(why.into())));
             }
             Effect::Apply(prepared) => return Some(Action::Applied(self.apply(*prepared))),

@@ -194,7 +194,7 @@ impl<P> Supervisor<P> {
         }
         let Some(Next { board, replies, restarts, done }) = self.next.take() else { return };
         self.change = Some(Change { replies, attempt: 1, done, restarts });
-        self.effects.push(Effect::Prepare(board.unwrap_or_else(|| self.board.clone())));
+        self.effects.push(Effect::Prepare(Box::new(board.unwrap_or_else(|| self.board.clone()))));
     }
 
     fn prepared(&mut self, prepared: Result<P, Faults>, now: Nanos) {
@@ -269,7 +269,7 @@ impl<P> Supervisor<P> {
                 }
                 None => {
                     change.attempt += 1;
-                    self.effects.push(Effect::Prepare(self.board.clone()));
+                    self.effects.push(Effect::Prepare(Box::new(self.board.clone())));
                     self.change = Some(change);
                 }
             }

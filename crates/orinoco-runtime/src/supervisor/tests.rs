@@ -98,7 +98,7 @@ impl Sim {
     fn carry_out(&mut self, effect: Effect<Board>) -> Option<Action<Board>> {
         match effect {
             Effect::Prepare(board) => {
-                assert!(self.preparing.replace(board).is_none(), "two changes are prepared at one time");
+                assert!(self.preparing.replace(*board).is_none(), "two changes are prepared at one time");
             }
             Effect::Apply(board) => return Some(Action::Applied(self.apply(board))),
             Effect::Answer(replies, answer) => {
