@@ -413,6 +413,29 @@ mod tests {
         assert!(matches!(mux.offer(STREAM, frame(), Nanos(0)), Offer::Accepted));
     }
 
+    #[test]
+    fn a_source_goes_on_by_the_batch_size_of_a_model_that_has_replaced_another() {
+        let (mut mux, mut batch) = (MuxCore::default(), Vec::new());
+        mux.add(STREAM, queue(4), 1).expect("open");
+        assert_eq!(mux.next(Nanos(0), &mut batch), NextBatch::Ready(Next::Joined));
+        (0..4).for_each(|_| assert!(matches!(mux.offer(STREAM, frame(), Nanos(0)), Offer::Accepted)));
+        assert!(matches!(mux.offer(STREAM, frame(), Nanos(0)), Offer::Full(_)));
+        mux.next(Nanos(0), &mut batch);
+        assert!(matches!(mux.offer(STREAM, frame(), Nanos(0)), Offer::Full(_)), "3 wait, and 1 is a batch");
+        mux.set_batch_max(STREAM, 3);
+        assert!(matches!(mux.offer(STREAM, frame(), Nanos(0)), Offer::Accepted), "3 are the next batch");
+    }
+
+    #[test]
+    fn nobody_waits_for_a_ticket_that_is_forgotten() {
+        let mut mux = MuxCore::default();
+        let (forgotten, waiting) = (mux.ticket(), mux.ticket());
+        mux.forget(forgotten);
+        assert_eq!(mux.suspended(), 1);
+        assert!(!mux.resume(forgotten, Ok(Vec::new())));
+        assert!(mux.resume(waiting, Ok(Vec::new())));
+    }
+
     fn request(model: u32, deadline: Option<Nanos>) -> (Request, AnswerReceiver) {
         let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::default());
         let (answers, receiver) = answer_channel(&clock);
