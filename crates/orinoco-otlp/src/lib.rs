@@ -37,4 +37,4 @@ pub use exporter::Exporter;
 pub use headers::Headers;
 pub use ids::RunId;
 pub use notice::{Notice, NoticeKind, OtlpSignal, Severity};
-pub use settings::{MetricsSettings, Settings, Target, TraceSettings, Wanted};
+pub use settings::{MetricsSettings, Settings, Target, TraceSettings};

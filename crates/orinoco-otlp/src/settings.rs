@@ -1,8 +1,8 @@
 //! Settings of an exporter: of the board file, else of OpenTelemetry's environment variables, else their defaults.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
+use orinoco_board::OtlpSpec;
 use orinoco_config::Faults;
 use orinoco_uri::HttpEndpoint;
 
@@ -21,25 +21,6 @@ const TRACE_RATIO: f64 = 0.01;
 /// Range of times in environment variables, in milliseconds, as in board files.
 const TIMEOUT_MS: std::ops::RangeInclusive<u64> = 100..=60_000;
 const METRICS_INTERVAL_MS: std::ops::RangeInclusive<u64> = 1000..=3_600_000;
-
-/// Settings of the board file. What is `None` is left to the environment.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Wanted {
-    /// Address of the collector.
-    pub endpoint: Option<HttpEndpoint>,
-    /// File with headers of each request.
-    pub headers_file: Option<PathBuf>,
-    /// Maximum time for one request.
-    pub timeout: Option<Duration>,
-    /// Whether metrics are sent.
-    pub metrics: Option<bool>,
-    /// Interval between two exports of all metrics.
-    pub metrics_interval: Option<Duration>,
-    /// Whether traces are sent.
-    pub traces: Option<bool>,
-    /// Share of the frames that are traced, from 0 to 1.
-    pub trace_ratio: Option<f64>,
-}
 
 /// Checked settings of an exporter.
 #[derive(Clone, Debug, PartialEq)]
@@ -88,12 +69,13 @@ impl Settings {
     /// # Errors
     ///
     /// All faults of the variables that are used, and of the file of headers. None of them quotes a header.
-    pub fn new(wanted: &Wanted, variable: &dyn Fn(&str) -> Option<String>) -> Result<Option<Self>, Faults> {
+    pub fn new(spec: &OtlpSpec, variable: &dyn Fn(&str) -> Option<String>) -> Result<Option<Self>, Faults> {
+        let wanted = BoardSettings(spec);
         let mut variables = Variables::new(variable);
         if variables.get("OTEL_SDK_DISABLED").is_some_and(|it| it.value.eq_ignore_ascii_case("true")) {
             return Ok(None);
         }
-        let file = wanted.headers_file.as_deref().map(|path| Headers::from_file(path).map_err(Some));
+        let file = wanted.0.headers_file.as_deref().map(|path| Headers::from_file(path).map_err(Some));
         let file = file.map(|read| variables.faults.value_of(read).unwrap_or_default());
         let metrics = wanted.is_on(OtlpSignal::Metrics, &mut variables).then(|| MetricsSettings {
             target: wanted.target(OtlpSignal::Metrics, file.as_ref(), &mut variables),
@@ -110,12 +92,15 @@ impl Settings {
     }
 }
 
-impl Wanted {
+/// Settings of the board file, each of which may be left to the environment.
+struct BoardSettings<'a>(&'a OtlpSpec);
+
+impl BoardSettings<'_> {
     /// Whether a signal is sent: unless the board file says no, or the variable of its exporter says `none`.
     fn is_on(&self, signal: OtlpSignal, variables: &mut Variables<'_>) -> bool {
         let (of_board, name) = match signal {
-            OtlpSignal::Metrics => (self.metrics, "OTEL_METRICS_EXPORTER"),
-            OtlpSignal::Traces => (self.traces, "OTEL_TRACES_EXPORTER"),
+            OtlpSignal::Metrics => (self.0.metrics, "OTEL_METRICS_EXPORTER"),
+            OtlpSignal::Traces => (self.0.traces, "OTEL_TRACES_EXPORTER"),
         };
         if let Some(is_on) = of_board {
             return is_on;
@@ -144,7 +129,7 @@ impl Wanted {
     /// Returns the address of a signal: below that of the board file, else the signal's own, else below the general one.
     fn endpoint(&self, signal: OtlpSignal, variables: &mut Variables<'_>) -> HttpEndpoint {
         let path = format!("v1/{}", signal.name());
-        if let Some(endpoint) = &self.endpoint {
+        if let Some(endpoint) = &self.0.endpoint {
             return endpoint.below(&path);
         }
         if let Some(variable) = variables.only_of_signal(signal, "ENDPOINT") {
@@ -155,14 +140,14 @@ impl Wanted {
     }
 
     fn timeout(&self, signal: OtlpSignal, variables: &mut Variables<'_>) -> Duration {
-        self.timeout.unwrap_or_else(|| {
+        self.0.timeout.unwrap_or_else(|| {
             let variable = variables.of_signal(signal, "TIMEOUT");
             variables.number(variable, TIMEOUT_MS).map_or(TIMEOUT, Duration::from_millis)
         })
     }
 
     fn interval(&self, variables: &mut Variables<'_>) -> Duration {
-        self.metrics_interval.unwrap_or_else(|| {
+        self.0.metrics_interval.unwrap_or_else(|| {
             let variable = variables.get("OTEL_METRIC_EXPORT_INTERVAL");
             variables.number(variable, METRICS_INTERVAL_MS).map_or(METRICS_INTERVAL, Duration::from_millis)
         })
@@ -170,7 +155,7 @@ impl Wanted {
 
     /// Returns the share of traced frames. Frames have no parents, so samplers by parent are those of their roots.
     fn ratio(&self, variables: &mut Variables<'_>) -> f64 {
-        if let Some(ratio) = self.trace_ratio {
+        if let Some(ratio) = self.0.trace_ratio {
             return ratio;
         }
         let sampler = variables.get("OTEL_TRACES_SAMPLER");

@@ -5,7 +5,7 @@ use std::env;
 use orinoco_board::{OtlpSpec, detect};
 use orinoco_config::Faults;
 use orinoco_core::Diagnosis;
-use orinoco_otlp::{Exported, Exporter, ModelLabels, Names, Notice, Run, RunId, Settings, Severity, Wanted};
+use orinoco_otlp::{Exported, Exporter, ModelLabels, Names, Notice, Run, RunId, Settings, Severity};
 use orinoco_runtime::Monitor;
 use orinoco_sysroot::Sysroot;
 use orinoco_telemetry::Metric;
@@ -19,16 +19,7 @@ use crate::journal::{self, Level};
 /// A variable of the environment, or the file of headers, is wrong.
 pub(crate) fn settings(spec: Option<&OtlpSpec>) -> Result<Option<Settings>, Faults> {
     let Some(spec) = spec else { return Ok(None) };
-    let wanted = Wanted {
-        endpoint: spec.endpoint.clone(),
-        headers_file: spec.headers_file.clone(),
-        timeout: spec.timeout,
-        metrics: spec.metrics,
-        metrics_interval: spec.metrics_interval,
-        traces: spec.traces,
-        trace_ratio: spec.trace_ratio,
-    };
-    Settings::new(&wanted, &|name| env::var(name).ok())
+    Settings::new(spec, &|name| env::var(name).ok())
 }
 
 /// Starts the export of a run.

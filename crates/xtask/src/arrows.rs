@@ -30,7 +30,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("orinoco-helper", &["orinoco-board", "orinoco-sysroot"]),
     ("orinoco-memory", &["orinoco-core"]),
     ("orinoco-model", &["orinoco-config", "orinoco-core", "orinoco-vision"]),
-    ("orinoco-otlp", &["orinoco-config", "orinoco-core", "orinoco-telemetry", "orinoco-uri"]),
+    (
+        "orinoco-otlp",
+        &["orinoco-board", "orinoco-config", "orinoco-core", "orinoco-telemetry", "orinoco-uri"],
+    ),
     ("orinoco-pipeline", &["orinoco-core", "orinoco-telemetry"]),
     ("orinoco-media", &["orinoco-config", "orinoco-core", "orinoco-pipeline", "orinoco-uri"]),
     ("orinoco-uri", &["orinoco-core"]),

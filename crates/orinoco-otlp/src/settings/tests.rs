@@ -2,13 +2,13 @@ use super::*;
 use expect_test::{Expect, expect};
 use std::collections::BTreeMap;
 
-fn settings(wanted: &Wanted, variables: &[(&str, &str)]) -> Result<Option<Settings>, Faults> {
+fn settings(wanted: &OtlpSpec, variables: &[(&str, &str)]) -> Result<Option<Settings>, Faults> {
     let variables: BTreeMap<&str, &str> = variables.iter().copied().collect();
     Settings::new(wanted, &|name| variables.get(name).map(|value| (*value).to_owned()))
 }
 
 /// Shows addresses, headers, times and the ratio of both signals.
-fn check(wanted: &Wanted, variables: &[(&str, &str)], expected: Expect) {
+fn check(wanted: &OtlpSpec, variables: &[(&str, &str)], expected: Expect) {
     let target = |target: &Target| {
         format!("{} {:?} {} ms", target.endpoint, target.headers, target.timeout.as_millis())
     };
@@ -27,13 +27,13 @@ fn check(wanted: &Wanted, variables: &[(&str, &str)], expected: Expect) {
     expected.assert_eq(&shown);
 }
 
-fn board() -> Wanted {
-    Wanted {
+fn board() -> OtlpSpec {
+    OtlpSpec {
         endpoint: Some(HttpEndpoint::parse("http://10.0.0.2:4318/otlp").expect("valid")),
         timeout: Some(Duration::from_millis(500)),
         metrics_interval: Some(Duration::from_secs(15)),
         trace_ratio: Some(0.5),
-        ..Wanted::default()
+        ..OtlpSpec::default()
     }
 }
 
@@ -51,14 +51,14 @@ const VARIABLES: [(&str, &str); 8] = [
 #[test]
 fn the_board_file_wins_over_the_environment_and_that_over_defaults() {
     check(
-        &Wanted::default(),
+        &OtlpSpec::default(),
         &[],
         expect![[r#"
         metrics http://localhost:4318/v1/metrics [] 10000 ms every 60000 ms
         traces http://localhost:4318/v1/traces [] 10000 ms ratio 0.01"#]],
     );
     check(
-        &Wanted::default(),
+        &OtlpSpec::default(),
         &VARIABLES,
         expect![[r#"
         metrics http://collector:4318/v1/metrics ["x-other"] 2000 ms every 5000 ms
@@ -76,16 +76,16 @@ fn the_board_file_wins_over_the_environment_and_that_over_defaults() {
 #[test]
 fn signals_can_be_off() {
     let off = [("OTEL_TRACES_EXPORTER", "none"), ("OTEL_METRICS_EXPORTER", "none")];
-    check(&Wanted::default(), &off, expect!["nothing"]);
+    check(&OtlpSpec::default(), &off, expect!["nothing"]);
     check(
-        &Wanted { traces: Some(true), ..Wanted::default() },
+        &OtlpSpec { traces: Some(true), ..OtlpSpec::default() },
         &off,
         expect![[r#"
         metrics off
         traces http://localhost:4318/v1/traces [] 10000 ms ratio 0.01"#]],
     );
     check(
-        &Wanted { traces: Some(false), metrics: Some(false), ..Wanted::default() },
+        &OtlpSpec { traces: Some(false), metrics: Some(false), ..OtlpSpec::default() },
         &[],
         expect!["nothing"],
     );
@@ -95,7 +95,7 @@ fn signals_can_be_off() {
 #[test]
 fn samplers_of_the_environment_set_the_ratio() {
     let ratio = |variables: &[(&str, &str)]| {
-        let settings = settings(&Wanted::default(), variables).expect("valid");
+        let settings = settings(&OtlpSpec::default(), variables).expect("valid");
         settings.and_then(|settings| settings.traces).expect("traces are on").ratio
     };
     assert_eq!(ratio(&[("OTEL_TRACES_SAMPLER", "always_on")]), 1.0);
@@ -119,7 +119,7 @@ fn faults_are_named_without_secrets() {
         ("OTEL_RESOURCE_ATTRIBUTES", "a"),
     ];
     check(
-        &Wanted::default(),
+        &OtlpSpec::default(),
         &wrong,
         expect![[r#"
         OTEL_METRICS_EXPORTER: it names no exporter of this program; set otlp or none
@@ -132,7 +132,7 @@ fn faults_are_named_without_secrets() {
         OTEL_TRACES_SAMPLER: it names no sampler of this program; set always_on, always_off or traceidratio, or trace_ratio in [otlp]
         OTEL_RESOURCE_ATTRIBUTES: it is not a list of pairs; write key1=value1,key2=value2"#]],
     );
-    let file = Wanted { headers_file: Some("/nowhere/headers".into()), ..board() };
+    let file = OtlpSpec { headers_file: Some("/nowhere/headers".into()), ..board() };
     check(
         &file,
         &[],
@@ -146,7 +146,7 @@ fn attributes_are_those_of_the_environment() {
         ("OTEL_RESOURCE_ATTRIBUTES", "service.name=a,deployment.environment=north%2Cyard"),
         ("OTEL_SERVICE_NAME", "gate"),
     ];
-    let settings = settings(&Wanted::default(), &variables).expect("valid").expect("on");
+    let settings = settings(&OtlpSpec::default(), &variables).expect("valid").expect("on");
     let pair = |key: &str, value: &str| (key.to_owned(), value.to_owned());
     let expected = [
         pair("service.name", "a"),

@@ -12,10 +12,10 @@ use opentelemetry_proto::tonic::collector::trace::v1::{
     ExportTracePartialSuccess, ExportTraceServiceResponse,
 };
 use opentelemetry_proto::tonic::metrics::v1::metric::Data;
+use orinoco_board::OtlpSpec;
 use orinoco_core::{Clock, ComputeUnit, LaneId, ModelId, Nanos, StreamId, TimeSpan};
 use orinoco_otlp::{
     Counts, Exported, Exporter, ModelLabels, Names, Notice, NoticeKind, OtlpSignal, Run, RunId, Settings,
-    Wanted,
 };
 use orinoco_pipeline::MonotonicClock;
 use orinoco_telemetry::{Metric, MetricKind, MetricValue, Stage, Telemetry};
@@ -48,18 +48,18 @@ struct Tested {
     exporter: Exporter,
 }
 
-fn wanted(address: SocketAddr) -> Wanted {
-    Wanted {
+fn wanted(address: SocketAddr) -> OtlpSpec {
+    OtlpSpec {
         endpoint: Some(HttpEndpoint::parse(&format!("http://{address}")).expect("valid")),
         timeout: Some(Duration::from_millis(300)),
         metrics_interval: Some(Duration::from_secs(1)),
         trace_ratio: Some(1.0),
-        ..Wanted::default()
+        ..OtlpSpec::default()
     }
 }
 
 impl Tested {
-    fn start(wanted: &Wanted) -> Self {
+    fn start(wanted: &OtlpSpec) -> Self {
         let variables = |name: &str| (name == "OTEL_SERVICE_NAME").then(|| "yard".to_owned());
         let settings = Settings::new(wanted, &variables).expect("valid").expect("something is sent");
         let (telemetry, clock) = (Telemetry::new(1), Arc::new(MonotonicClock::default()) as Arc<dyn Clock>);
@@ -181,7 +181,7 @@ fn headers_of_a_file_are_sent() {
     std::fs::set_permissions(file.path(), std::fs::Permissions::from_mode(0o600)).expect("its owner may");
     let receiver = Receiver::start(|_, _| Reply::status("401 Unauthorized"));
     let headers_file = Some(file.path().to_owned());
-    let tested = Tested::start(&Wanted { headers_file, ..wanted(receiver.address()) });
+    let tested = Tested::start(&OtlpSpec { headers_file, ..wanted(receiver.address()) });
     let requests = receiver.wait_until(|requests| !requests.is_empty());
     assert_eq!(requests[0].headers["authorization"], "Bearer secret");
     let (_, notices, _) = tested.stop();
@@ -246,7 +246,7 @@ fn an_overloaded_receiver_gets_the_same_request_again() {
             Reply::Status { status: "429 Too Many Requests", headers: "retry-after: 1\r\n", body: Vec::new() }
         }
     });
-    let tested = Tested::start(&Wanted { traces: Some(false), ..wanted(receiver.address()) });
+    let tested = Tested::start(&OtlpSpec { traces: Some(false), ..wanted(receiver.address()) });
     let begin = Instant::now();
     let requests = receiver.wait_until(|requests| requests.len() >= 2);
     assert!(begin.elapsed() >= Duration::from_millis(900), "it asked for a second");
@@ -263,7 +263,7 @@ fn a_refused_request_is_not_repeated() {
         0 => Reply::status("400 Bad Request"),
         _ => Reply::status("200 OK"),
     });
-    let tested = Tested::start(&Wanted { traces: Some(false), ..wanted(receiver.address()) });
+    let tested = Tested::start(&OtlpSpec { traces: Some(false), ..wanted(receiver.address()) });
     let requests = receiver.wait_until(|requests| requests.len() >= 2);
     assert_ne!(requests[0].body, requests[1].body);
     tested.wait_for(|notice| notice.kind == NoticeKind::Recovered);
@@ -280,7 +280,7 @@ fn a_partial_rejection_is_counted_and_reported_once() {
         let body = ExportTraceServiceResponse { partial_success }.encode_to_vec();
         Reply::Status { status: "200 OK", headers: "", body }
     });
-    let tested = Tested::start(&Wanted { metrics: Some(false), ..wanted(receiver.address()) });
+    let tested = Tested::start(&OtlpSpec { metrics: Some(false), ..wanted(receiver.address()) });
     // More than one request.
     (0..200).for_each(|seq| tested.frame(seq));
     receiver.wait_until(|requests| !requests.is_empty());
