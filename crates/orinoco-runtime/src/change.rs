@@ -67,16 +67,14 @@ impl Change {
         let mut models = same_models(running, wanted, facts);
         let mut replaced = replaceable_models(running, wanted, facts, &models);
         let streams = loop {
-            let kept: Vec<Option<usize>> =
-                models.iter().zip(&replaced).map(|(same, new)| same.or(*new)).collect();
+            let kept = first_of(&models, &replaced);
             let streams = same_streams(running, wanted, &kept);
             if !renew_states(&streams, wanted, facts, &mut models) {
                 break streams;
             }
         };
         keep_used(&mut replaced, wanted, &streams);
-        let known: Vec<Option<usize>> =
-            models.iter().zip(&replaced).map(|(same, new)| same.or(*new)).collect();
+        let known = first_of(&models, &replaced);
         let is_replaced = |wanted: &usize| replaced[*wanted].is_some();
         let mut models = Difference::of(running.models.len(), &known);
         let entries = models.staying.extract_if(.., |entry| is_replaced(&entry.wanted)).collect();
@@ -128,6 +126,11 @@ fn replaceable_models(
         (!is_kept && old.interval == spec.interval && old.on == spec.on).then_some(latest)
     };
     wanted.models.iter().zip(same).map(find).collect()
+}
+
+/// Returns for each wanted model the same running one, else the one that it replaces.
+fn first_of(same: &[Option<usize>], replaced: &[Option<usize>]) -> Vec<Option<usize>> {
+    same.iter().zip(replaced).map(|(same, replaced)| same.or(*replaced)).collect()
 }
 
 /// Keeps only the replacements of models that a staying stream uses. Any other model joins with its streams.

@@ -183,13 +183,14 @@ impl First {
         if sysroot.is_none() {
             monitor.readings().set(Latest::off());
         }
-        let profile = sysroot.as_ref().and_then(|sysroot| orinoco_board::detect(sysroot).profile);
+        let governed = prepared.board.governor.clone().filter(|_| govern);
+        let detect = |sysroot: &Sysroot| orinoco_board::detect(sysroot).profile;
+        let profile = sysroot.as_ref().filter(|_| governed.is_some()).and_then(detect);
         let sampler = sysroot.map(|sysroot| {
             let Shared { clock, telemetry, .. } = &context.shared;
             let feed = telemetry.subscribe_work().expect("the feed of a new run has no reader");
             Sampler::start(sysroot, sensors.power_interval, Arc::clone(clock), feed, &monitor)
         });
-        let governed = prepared.board.governor.clone().filter(|_| govern);
         let governor = governed.map(|spec| {
             let profile = profile.map(|profile| profile.value);
             let Shared { clock, events, .. } = &context.shared;
