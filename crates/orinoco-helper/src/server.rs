@@ -154,7 +154,7 @@ impl Server {
     }
 
     fn accept(&mut self, log: &mut dyn FnMut(&str)) {
-        // Who is gone already needs no answer.
+        // A client that has closed its connection already needs no answer.
         let Ok((stream, _)) = self.listener.accept() else { return };
         let Ok(peer) = sockopt::socket_peercred(&stream) else { return };
         let _ = stream.set_write_timeout(Some(WRITE_MAX));

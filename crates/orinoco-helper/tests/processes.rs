@@ -219,7 +219,7 @@ fn noise_neither_ends_the_helper_nor_changes_anything() {
         // Of a line that is too long the helper takes the start only, and closes.
         let _ = stream.write_all(&bytes);
         if round % 2 == 0 {
-            // What it answers to is one line each.
+            // Each request is answered by one line.
             let _ = stream.shutdown(std::net::Shutdown::Write);
             let mut answers = String::new();
             let _ = stream.read_to_string(&mut answers);

@@ -179,7 +179,7 @@ fn unknown_is_not_zero() {
     assert!(all[0].ends_with("the input power cannot be read"), "{all:?}");
     let mut governor = Governor::new(limits());
     governor.tick(at(0), &inputs(0));
-    // The same readings again and again are none.
+    // Readings that are repeated for seconds count as missing.
     assert_eq!(
         governor.tick(at(7), &inputs(0)).step.map(|step| step.reason),
         Some(Reason::Blind(Missing::Readings))
