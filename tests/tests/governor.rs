@@ -77,12 +77,18 @@ impl Board {
     }
 
     fn daemon(&mut self) -> usize {
+        let helper = self.path("helper.sock");
+        let stream = "[[stream]]\nname = 'gate'\nsource = 'test://ball?pace=pts'\nmodels = []\n";
+        self.daemon_with(&format!("p99 = '10 s'\nhelper = '{}'\n{stream}", helper.display()))
+    }
+
+    /// Starts a daemon with more keys of its governor, and what comes after them in the board file.
+    fn daemon_with(&mut self, rest: &str) -> usize {
         let file = self.path("board.toml");
+        let socket = self.path("orinoco.sock");
         let text = format!(
-            "version = 1\n[control]\nsocket = '{}'\n[governor]\ntemperature_limit = '80 °C'\np99 = '10 s'\nhelper = '{}'\n\
-             [[stream]]\nname = 'gate'\nsource = 'test://ball?pace=pts'\nmodels = []\n",
-            self.path("orinoco.sock").display(),
-            self.path("helper.sock").display()
+            "version = 1\n[control]\nsocket = '{}'\n[governor]\ntemperature_limit = '80 °C'\n{rest}",
+            socket.display()
         );
         fs::write(&file, text).expect("written");
         let mut daemon = Command::new(binary("orinocod"));
@@ -210,4 +216,61 @@ fn a_board_without_a_helper_runs_ungoverned_and_doctor_has_the_command() {
     let part = parts.iter().find(|part| part["kind"] == "governor").expect("the governor is a part");
     assert_eq!((&part["state"], part["next"].is_string()), (&"missing".into(), true));
     assert_eq!(report["board_file"]["can_run"], true);
+}
+
+/// Copies the demo model, with another threshold.
+fn put_variant(to: &Path) {
+    let demo = root().join("models/person-nano");
+    fs::create_dir_all(to.join("1")).expect("made");
+    fs::copy(demo.join("1/model.onnx"), to.join("1/model.onnx")).expect("copied");
+    let text = fs::read_to_string(demo.join("model.toml")).expect("readable");
+    let (threshold, other) = ("score_threshold = 0.4", "score_threshold = 0.5");
+    assert!(text.contains(threshold), "{text}");
+    fs::write(to.join("model.toml"), text.replace(threshold, other)).expect("written");
+}
+
+#[test]
+fn heat_lengthens_the_interval_then_takes_the_variant_and_loses_no_frame() {
+    let mut board = Board::new();
+    let (light, results) = (board.path("light"), board.path("results.jsonl"));
+    put_variant(&light);
+    let daemon = board.daemon_with(&format!(
+        "actuators = ['interval', 'model-variant']\n[inference]\nengines = ['tract']\n\
+         [[model]]\nname = 'person'\nmodel = '{}'\ninterval_max = 2\nvariants = ['{}']\n\
+         [[sink]]\nname = 'results'\nkind = 'jsonl'\npath = '{}'\n\
+         [[stream]]\nname = 'gate'\nsource = 'test://ball?width=320&height=240&fps=5&pace=pts'\n\
+         models = ['person']\nsinks = ['results']\n",
+        root().join("models/person-nano").display(),
+        light.display(),
+        results.display()
+    ));
+    board.governor(|governor| governor["state"] == "holding");
+    board.put(HEAT, "79500\n");
+    let status = board.governor(|governor| governor["state"] == "exhausted");
+    let levels: Vec<&Value> = status["governor"]["actuators"]
+        .as_array()
+        .expect("actuators")
+        .iter()
+        .map(|one| &one["level"])
+        .collect();
+    assert_eq!(levels, [&Value::from("2"), &Value::from(light.display().to_string())]);
+    let kinds = ["governor-step", "interval-changed", "model-replaced"];
+    let events = status["events"].as_array().expect("events").iter();
+    let seen: Vec<&str> =
+        events.filter_map(|event| event["kind"].as_str()).filter(|kind| kinds.contains(kind)).collect();
+    assert_eq!(seen, ["interval-changed", "governor-step", "model-replaced", "governor-step"]);
+    board.put(HEAT, "50000\n");
+    // It rises again when nothing has pressed for a while.
+    board.governor(|governor| governor["steps_up"] == 1);
+    let daemon = board.processes.remove(daemon);
+    signal(&daemon, "TERM");
+    assert_eq!(wait(daemon, WAIT_MAX).0, Some(0));
+    let lines = fs::read_to_string(&results).expect("readable");
+    let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let numbers: Vec<u64> = lines.iter().map(|line| line["seq"].as_u64().expect("a number")).collect();
+    assert!(
+        numbers.windows(2).all(|pair| pair[0] < pair[1]),
+        "the stream has not started again: {numbers:?}"
+    );
+    println!("{} results of {} frames", lines.len(), numbers.last().expect("a result") + 1);
 }

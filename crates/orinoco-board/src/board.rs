@@ -7,7 +7,7 @@ use std::time::Duration;
 use orinoco_core::{Diagnosis, DropPolicy, Resize};
 use orinoco_uri::SourceUri;
 
-use crate::{GovernorSpec, OtlpSpec, SinkSpec};
+use crate::{GovernorSpec, ModelLevels, OtlpSpec, SinkSpec};
 
 /// Checked board: engines, models and streams of one board.
 #[derive(Clone, Debug)]
@@ -167,6 +167,8 @@ pub struct BoardModel {
     pub resize: Option<Resize>,
     /// Inference interval: the model runs on one of every `interval` frames of a stream. (DeepStream counts those skipped.)
     pub interval: u32,
+    /// Levels of interval and model between which the governor may choose.
+    pub levels: ModelLevels,
     /// Primary model whose objects this model operates on; `None` operates on whole frames.
     pub on: Option<ObjectSelectionSpec>,
     /// Position of the `model` key in the board file, or of its entry.
@@ -184,6 +186,7 @@ impl BoardModel {
             iou_threshold: None,
             resize: None,
             interval: 1,
+            levels: ModelLevels::default(),
             on: None,
             written: Written::default(),
         }

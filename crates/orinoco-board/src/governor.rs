@@ -22,6 +22,16 @@ pub struct GovernorSpec {
     pub helper: Option<PathBuf>,
 }
 
+impl GovernorSpec {
+    /// Whether the helper changes any of the settings that may be changed. Levels of models need none.
+    pub fn needs_helper(&self) -> bool {
+        let of_models = |actuator: &GovernorActuator| {
+            matches!(actuator, GovernorActuator::Interval | GovernorActuator::ModelVariant)
+        };
+        !self.actuators.iter().all(of_models)
+    }
+}
+
 /// Setting of the board that the governor may change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GovernorActuator {
@@ -31,16 +41,23 @@ pub enum GovernorActuator {
     GpuClock,
     /// Highest clocks of the groups of cores.
     CpuClock,
+    /// Inference intervals of the models that allow others (`interval_max`).
+    Interval,
+    /// Models that have variants.
+    ModelVariant,
 }
 
 impl Choice for GovernorActuator {
-    const ALL: &'static [Self] = &[Self::PowerMode, Self::GpuClock, Self::CpuClock];
+    const ALL: &'static [Self] =
+        &[Self::PowerMode, Self::GpuClock, Self::CpuClock, Self::Interval, Self::ModelVariant];
 
     fn name(self) -> &'static str {
         match self {
             Self::PowerMode => "power-mode",
             Self::GpuClock => "gpu-clock",
             Self::CpuClock => "cpu-clock",
+            Self::Interval => "interval",
+            Self::ModelVariant => "model-variant",
         }
     }
 }

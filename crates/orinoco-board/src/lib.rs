@@ -12,6 +12,7 @@ mod capabilities;
 mod detect;
 mod error;
 mod governor;
+mod levels;
 mod otlp;
 pub mod power;
 mod profile;
@@ -28,6 +29,7 @@ pub use capabilities::Capabilities;
 pub use detect::{CounterReport, Detection, Fact, PowerMode, Problem, RailReport, ThermalZone, detect};
 pub use error::{BoardError, SourceFault};
 pub use governor::{GovernorActuator, GovernorSpec};
+pub use levels::{ChosenLevels, ModelLevel, ModelLevels};
 pub use otlp::OtlpSpec;
 pub use profile::{
     BoardKind, Connections, DevfreqNode, Module, Performance, PowerModeProfile, Profile, RailProfile, Soc,

@@ -14,8 +14,9 @@ use orinoco_uri::{Scheme, SourceUri};
 
 use crate::otlp::read_otlp;
 use crate::{
-    Board, BoardError, BoardModel, BoardStream, Capabilities, ControlSpec, Inference, ObjectSelectionSpec,
-    SensorsSpec, Shape, SinkKind, SinkSpec, SocketSpec, SourceFault, TrackSpec, TrackerSpec, Written,
+    Board, BoardError, BoardModel, BoardStream, Capabilities, ControlSpec, Inference, ModelLevels,
+    ObjectSelectionSpec, SensorsSpec, Shape, SinkKind, SinkSpec, SocketSpec, SourceFault, TrackSpec,
+    TrackerSpec, Written,
 };
 
 /// Maximum number of streams that one Jetson serves; more is a typing error.
@@ -210,22 +211,49 @@ fn read_entry_name(table: &TableReader<'_>) -> String {
 fn read_model(table: TableReader<'_>) -> BoardModel {
     let name = read_entry_name(&table);
     let model = table.text("model").unwrap_or_else(|| name.clone());
-    // A relative path starts at the file that contains it; a name is looked up in the repository.
-    let is_path = model.contains('/') && !Path::new(&model).is_absolute();
-    let model = if is_path { table.dir_of("model").join(model).display().to_string() } else { model };
+    let model = located(&table, "model", model);
+    let interval = table.integer("interval", 1..=INTERVAL_MAX).map_or(1, as_u32);
+    let levels = read_levels(&table, &model, interval);
     let ratio = |key| table.float(key, 0.0..=1.0).map(|n| n as f32);
     let model = BoardModel {
         batch: table.integer("batch", 1..=BATCH_MAX).map_or(1, as_usize),
         score_threshold: ratio("score_threshold"),
         iou_threshold: ratio("iou_threshold"),
         resize: table.choice_of("resize"),
-        interval: table.integer("interval", 1..=INTERVAL_MAX).map_or(1, as_u32),
+        interval,
+        levels,
         on: read_objects(&table),
         written: written(&table, if table.has("model") { "model" } else { "name" }),
         ..BoardModel::new(name, model)
     };
     table.finish();
     model
+}
+
+/// Locates a model: a relative path starts at the file that contains it; a name is looked up in the repository.
+fn located(table: &TableReader<'_>, key: &'static str, model: String) -> String {
+    let is_path = model.contains('/') && !Path::new(&model).is_absolute();
+    if is_path { table.dir_of(key).join(model).display().to_string() } else { model }
+}
+
+/// Reads the intervals and variants of a model between which the governor may choose.
+fn read_levels(table: &TableReader<'_>, model: &str, interval: u32) -> ModelLevels {
+    let interval_max = table.integer("interval_max", 1..=INTERVAL_MAX).map(as_u32);
+    if let Some(interval_max) = interval_max.filter(|interval_max| *interval_max <= interval) {
+        let cause = format!("{interval_max} is not above the interval, which is {interval}");
+        table.fault("interval_max", &codes::KEY_RANGE, cause, "choose a greater one, or remove the key");
+    }
+    let variants = listed_once(table, "variants").into_iter();
+    let mut variants: Vec<String> = variants.map(|variant| located(table, "variants", variant)).collect();
+    if variants.iter().any(|variant| variant == model) {
+        let cause = format!("`{model}` is the model itself");
+        table.fault("variants", &codes::REFERENCE, cause, "list only the lighter models");
+    }
+    if !variants.is_empty() {
+        variants.insert(0, model.to_owned());
+    }
+    let of_max = |interval_max| ModelLevels::intervals(interval, interval_max);
+    ModelLevels { intervals: interval_max.map(of_max).unwrap_or_default(), variants }
 }
 
 fn read_objects(table: &TableReader<'_>) -> Option<ObjectSelectionSpec> {
@@ -558,7 +586,7 @@ mod tests {
 
     #[test]
     fn a_governor_has_limits_with_their_units() {
-        use crate::GovernorActuator::{CpuClock, GpuClock, PowerMode};
+        use crate::GovernorActuator::{CpuClock, GpuClock, Interval, ModelVariant, PowerMode};
         let spec =
             governor("[governor]\npower_limit = '15 W'\ntemperature_limit = '80.5 °C'\np99 = '0.1 s'\n");
         let spec = spec.expect("it is on");
@@ -569,13 +597,44 @@ mod tests {
             Some(Duration::from_millis(100)),
         );
         assert_eq!(limits, expected);
-        assert_eq!((spec.modes, spec.actuators, spec.helper), (None, vec![PowerMode, GpuClock], None));
+        let actuators = vec![PowerMode, GpuClock, Interval, ModelVariant];
+        assert_eq!((spec.modes, spec.actuators, spec.helper), (None, actuators, None));
         let text = "[governor]\ntemperature_limit = '80C'\nmodes = ['15W']\nactuators = ['cpu-clock']\nhelper = 'h'\n";
         let spec = governor(text).expect("it is on");
         assert_eq!((spec.modes, spec.actuators), (Some(vec!["15W".to_owned()]), vec![CpuClock]));
         assert_eq!(spec.helper, Some("h".into()));
         assert_eq!(governor(""), None, "it is off by default");
         assert_eq!(governor("[governor]\nenabled = false\npower_limit = '15 W'\n"), None);
+    }
+
+    #[test]
+    fn a_model_has_levels_between_which_the_governor_chooses() {
+        let text = |keys: &str| {
+            format!(
+                "version = 1\n[[model]]\nname = 'm'\nmodel = 'large'\n{keys}[[stream]]\nname = 'x'\nsource = 'test://ball'\nmodels = ['m']\n"
+            )
+        };
+        let dir = tempfile::tempdir().expect("temporary folder");
+        let path = dir.path().join("b.toml");
+        let levels = |keys: &str| {
+            std::fs::write(&path, text(keys)).expect("write");
+            let known = Capabilities { engines: &[], sinks: &[], schemes: &[] };
+            let levels = load(&path, &known, &Vars::new()).expect("a board").models.remove(0).levels;
+            format!("{:?} {:?}", levels.intervals, levels.variants)
+                .replace(&dir.path().display().to_string(), "DIR")
+        };
+        assert_eq!(levels(""), "[] []");
+        assert_eq!(
+            levels("interval = 2\ninterval_max = 8\nvariants = ['small', './tiny']\n"),
+            r#"[2, 4, 8] ["large", "small", "DIR/./tiny"]"#
+        );
+        check(
+            &text("interval = 2\ninterval_max = 2\nvariants = ['large', 'small', 'small']\n"),
+            expect![[r#"
+                b.toml:6: key `model[0].interval_max`: 2 is not above the interval, which is 2; choose a greater one, or remove the key
+                b.toml:7: key `model[0].variants`: `small` is listed more than once; list it once
+                b.toml:7: key `model[0].variants`: `large` is the model itself; list only the lighter models"#]],
+        );
     }
 
     #[test]
@@ -592,7 +651,7 @@ mod tests {
                 b.toml:4: key `governor.temperature_limit`: `80 F` is not a number with its unit; write temperature_limit = "80 °C"
                 b.toml:5: key `governor.p99`: `0 ms` is outside 1 ms to 60000 ms; write p99 = "100 ms"
                 b.toml:6: key `governor.modes`: it names no power mode; list names of power modes (`orinoco board detect` shows them), or remove the key
-                b.toml:7: key `governor.actuators`: no actuator is called `fan`; use power-mode, gpu-clock, cpu-clock
+                b.toml:7: key `governor.actuators`: no actuator is called `fan`; use power-mode, gpu-clock, cpu-clock, interval, model-variant
                 b.toml:7: key `governor.actuators`: `gpu-clock` is listed more than once; list it once
                 b.toml:8: key `governor.helper`: the path has 0 bytes; write the path of a socket, of at most 107 bytes
                 b.toml:9: key `governor.watts`: unknown key; use one of power_limit, temperature_limit, p99, modes, actuators, helper, enabled"#]],
@@ -607,7 +666,7 @@ mod tests {
             &governor("power_limit = '600 W'\nactuators = []\n"),
             expect![[r#"
             b.toml:3: key `governor.power_limit`: `600 W` is outside 1 W to 500 W; write power_limit = "15 W"
-            b.toml:4: key `governor.actuators`: it names no actuator; use power-mode, gpu-clock, cpu-clock"#]],
+            b.toml:4: key `governor.actuators`: it names no actuator; use power-mode, gpu-clock, cpu-clock, interval, model-variant"#]],
         );
         check(
             &governor(""),

@@ -1,5 +1,6 @@
 //! The control law.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use orinoco_core::{Nanos, Watts};
@@ -53,6 +54,8 @@ pub struct Governor {
     last_mode_change: Option<Nanos>,
     /// Name of the power mode at the last tick.
     mode: Option<String>,
+    /// Level of each actuator that changes the work, by name, when it was seen last.
+    works: BTreeMap<String, usize>,
     /// Start of the present time without pressure.
     calm_since: Option<Nanos>,
 }
@@ -83,14 +86,16 @@ impl Governor {
             last_step: None,
             last_mode_change: None,
             mode: None,
+            works: BTreeMap::new(),
             calm_since: None,
         }
     }
 
     /// Decides what to do at `now`. It is called once in [`TICK`]; a step that it returns is taken before the next call, or the
-    /// inputs of that call show that it was not.
+    /// inputs of that call show that it was not. An actuator whose step takes longer is left out of the inputs meanwhile.
     pub fn tick(&mut self, now: Nanos, inputs: &Inputs) -> Decision {
         self.note_mode(now, inputs);
+        self.note_works(now, inputs);
         self.gauge.add(now, inputs);
         let pressure = self.gauge.pressure(now, inputs, &self.limits);
         let (state, step) = match pressure {
@@ -112,6 +117,18 @@ impl Governor {
             self.last_mode_change = Some(now);
         }
         self.mode = mode.or(self.mode.take());
+    }
+
+    /// Notes changes of the work. Another model takes a while to load, and is not among the inputs meanwhile: what is measured
+    /// counts from the change on.
+    fn note_works(&mut self, now: Nanos, inputs: &Inputs) {
+        for work in inputs.actuators.iter().filter(|actuator| !actuator.kind.is_speed()) {
+            let before = self.works.insert(work.name.clone(), work.current);
+            if before.is_some_and(|before| before != work.current) {
+                self.last_step = Some(now);
+                self.gauge.restart();
+            }
+        }
     }
 
     /// Lowers everything, step by step, until the readings are back.

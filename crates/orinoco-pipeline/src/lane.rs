@@ -171,9 +171,11 @@ impl Lane {
             };
             self.streams.insert(stream, joined);
         }
+        take_intervals(&mut self.plans, &lock(&self.books).core);
     }
 
-    /// Takes the plans that are to replace others, and drops those, and the models that were held and are not used.
+    /// Takes the plans that are to replace others, and drops those, and the models that were held and are not used. Takes
+    /// the inference intervals, too.
     fn exchange_plans(&mut self) {
         let mut books = lock(&self.books);
         let plans = std::mem::take(&mut books.exchanges);
@@ -193,6 +195,7 @@ impl Lane {
                 self.keep_for_answers(replaced);
             }
         }
+        take_intervals(&mut self.plans, &lock(&self.books).core);
     }
 
     /// Drops a plan that was replaced, or keeps it until its suspended steps are answered.
@@ -277,8 +280,11 @@ impl Lane {
         let batch = current.as_mut().expect("a batch is executed while it is the current one");
         let steps = steps_of(streams, batch.group);
         while let Some(step) = steps.get(batch.step) {
-            inputs.collect(step, batch);
             let plan = plans.get_mut(&step.model).expect("a stream brings the plans of its models");
+            if batch.inputs_done == 0 {
+                batch.interval = plan.plan.interval;
+            }
+            inputs.collect(step, batch);
             // Images that another board has answered say nothing about the engine here.
             let is_local = batch.inputs_done < inputs.len();
             match plan.execute(inputs, batch, mux, emitters, &*self.events) {
@@ -414,6 +420,13 @@ impl Lane {
     }
 }
 
+/// Gives the plans the inference intervals that are set for their models.
+fn take_intervals(plans: &mut BTreeMap<ModelId, LanePlan>, core: &LaneCore) {
+    for (model, plan) in plans {
+        plan.plan.interval = core.interval(*model).unwrap_or(plan.plan.interval);
+    }
+}
+
 /// Removes the plans of models that the lane has dropped, and returns them: dropping one takes its time, and the caller
 /// unlocks the books first.
 fn extract_unused(plans: &mut BTreeMap<ModelId, LanePlan>, core: &LaneCore) -> Vec<(ModelId, LanePlan)> {
@@ -488,7 +501,7 @@ mod tests {
             SinkThread::new(telemetry, Vec::new(), policy, None, clock, Arc::new(Quiet));
         let queue = StreamQueue { group: 0, frames_max: 1, policy, batch_wait: Duration::ZERO };
         let plan = BoundPlan::new(ModelId(0), "broken", Box::new(broken));
-        let steps = vec![Step { model: ModelId(0), interval: 1, on: None }];
+        let steps = vec![Step { model: ModelId(0), on: None }];
         let joining = JoinRequest {
             stream,
             queue,
@@ -537,7 +550,7 @@ mod tests {
                     Arc::new(Quiet),
                 );
                 let queue = StreamQueue { group: 0, frames_max: 1, policy, batch_wait };
-                let steps = vec![Step { model: ModelId(0), interval: 1, on: None }];
+                let steps = vec![Step { model: ModelId(0), on: None }];
                 let stop = Stop::default();
                 let in_video_memory = false;
                 let tracker = None;

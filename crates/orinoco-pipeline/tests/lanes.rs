@@ -71,7 +71,7 @@ fn start_with(executor: impl Executor + 'static, latency_max: Option<Duration>) 
     let joining = JoinRequest {
         stream: STREAM,
         queue: StreamQueue { group: 0, frames_max: 4, policy, batch_wait },
-        steps: vec![Step { model: MODEL, interval: 1, on: None }],
+        steps: vec![Step { model: MODEL, on: None }],
         plans: vec![plan(executor)],
         tracker: None,
         in_video_memory: false,
@@ -164,6 +164,42 @@ fn a_plan_is_replaced_between_two_batches_and_dropped_on_the_lanes_thread() {
     assert_eq!(*dropped_on.lock().expect("not poisoned"), Some(lane));
     assert_eq!(largest.load(Ordering::Relaxed), 4, "batches are those of the new plan");
     assert_eq!(entry.replace(plan(Finds::new(4, 1))), Err(ExchangeError::NoModel(MODEL)), "it has ended");
+}
+
+#[test]
+fn an_interval_changes_between_two_batches() {
+    let running = start(Finds::new(1, 1));
+    let inferred = |frames: std::ops::Range<u64>| -> Vec<u64> {
+        let count = frames.end - frames.start;
+        frames.for_each(|seq| running.frame_sender.push(frame(seq)).expect("open"));
+        let seen = running.seen.iter().take(count as usize);
+        seen.filter_map(|(seq, class)| class.map(|_| seq)).collect()
+    };
+    assert_eq!(inferred(0..2), [0, 1]);
+    assert_eq!(running.entry.set_interval(ModelId(7), 2), Err(ExchangeError::NoModel(ModelId(7))));
+    running.entry.set_interval(MODEL, 3).expect("the lane has this model");
+    assert_eq!(inferred(2..12), [3, 6, 9]);
+    let entry = running.entry.clone();
+    running.end();
+    assert_eq!(entry.set_interval(MODEL, 1), Err(ExchangeError::NoModel(MODEL)), "it has ended");
+}
+
+#[test]
+fn a_suspended_step_keeps_the_interval_with_which_it_began() {
+    let (frames, to_answer) = channel();
+    let running = start(Remote { frames, wait: Duration::from_secs(60) });
+    (0..2).for_each(|seq| running.frame_sender.push(frame(seq)).expect("open"));
+    assert_eq!(running.seen.recv(), Ok((0, Some(0))));
+    let (seq, suspension) = to_answer.recv().expect("frame 1 is sent");
+    // With this interval, frame 1 has no inference.
+    running.entry.set_interval(MODEL, 2).expect("the lane has this model");
+    running.frame_sender.push(frame(2)).expect("open");
+    let (next, other) = to_answer.recv().expect("frame 2 is sent");
+    assert!(suspension.resume(late(5)) && other.resume(late(6)));
+    assert_eq!([running.seen.recv(), running.seen.recv()], [Ok((seq, Some(5))), Ok((next, Some(6)))]);
+    running.frame_sender.push(frame(3)).expect("open");
+    assert_eq!(running.seen.recv(), Ok((3, None)));
+    running.end();
 }
 
 /// A plan that claims to have preprocessed for an hour, on a GPU too.

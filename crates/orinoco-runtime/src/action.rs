@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
-use orinoco_board::Board;
+use orinoco_board::{Board, ChosenLevels};
 use orinoco_config::Faults;
 use orinoco_core::{Diagnosis, StreamId};
 use orinoco_pipeline::{SinkOutputs, SourceEnd};
@@ -25,6 +25,8 @@ pub(crate) enum Action<P> {
     LaneEnded(usize, Result<(), Diagnosis>),
     /// A reload to another board is requested.
     Reload(Board, Reply),
+    /// Other levels of the board's models are wanted, in place of those that were chosen before.
+    ChooseLevels(ChosenLevels, Reply),
     /// A change was prepared, or its preparation failed.
     Prepared(Result<P, Faults>),
     /// A prepared change was applied.
@@ -80,7 +82,7 @@ pub(crate) struct Joined {
 /// Effect that the supervisor wants carried out.
 pub(crate) enum Effect<P> {
     /// Prepare the change to this board, on a thread of its own.
-    Prepare(Box<Board>),
+    Prepare(Box<Board>, ChangeKind),
     /// Apply a change at once, and report the result as an action.
     Apply(P),
     /// Answer the requests for a change.
@@ -109,6 +111,15 @@ pub(crate) enum Effect<P> {
     Forget(StreamId),
     /// End the run, in which everything has ended. The faults are those of lanes.
     Finish(Vec<Diagnosis>),
+}
+
+/// Kind of a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ChangeKind {
+    /// The board file was reloaded, or a lane has failed: streams may leave and join.
+    Board,
+    /// Other levels of models were chosen, for which no stream leaves.
+    Levels,
 }
 
 /// Ends of a stream's source and sinks.

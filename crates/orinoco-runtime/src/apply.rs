@@ -1,4 +1,4 @@
-//! Applies a prepared change: lanes get new plans of their models, streams join them, and others are asked to leave. If a stream cannot join, the others
+//! Applies a prepared change: lanes get new plans and inference intervals of their models, streams join them, and others are asked to leave. If a stream cannot join, the others
 //! are not affected, and its earlier version stays. This module starts no thread itself, so that a simulated board applies
 //! changes by the same rules.
 
@@ -23,6 +23,8 @@ pub(crate) trait Host {
 
     /// Gives lanes the plans that replace others.
     fn replace_plans(&mut self) -> Vec<Result<Replaced, Diagnosis>>;
+    /// Gives lanes the inference intervals of their models that have changed.
+    fn set_intervals(&mut self);
 
     /// Starts the lanes that were created, after all streams have joined.
     fn start_lanes(&mut self) -> Vec<(usize, Result<(), Diagnosis>)>;
@@ -50,6 +52,7 @@ pub(crate) fn apply<H: Host>(
             Err(why) => applied.faults.push(why),
         }
     }
+    host.set_intervals();
     for open in joining {
         let name = H::name_of(&open).to_owned();
         match host.join(open) {
@@ -112,6 +115,7 @@ mod tests {
             vec![Ok(Replaced { name: "m".into(), old }), Err(fault())]
         }
 
+        fn set_intervals(&mut self) {}
         fn start_lanes(&mut self) -> Vec<(usize, Result<(), Diagnosis>)> {
             vec![(0, Ok(())), (1, Err(fault()))]
         }

@@ -101,10 +101,11 @@ impl Difference {
     }
 }
 
-/// Finds each wanted model among the running ones. If several have the same settings, the latest is taken.
+/// Finds each wanted model among the running ones. If several have the same settings, the latest is taken. Another inference
+/// interval makes no other model, because lanes change it by themselves.
 fn same_models(running: &Board, wanted: &Board, facts: &ModelFacts) -> Vec<Option<usize>> {
     let find = |spec| {
-        let latest = running.models.iter().rposition(|model| model == spec)?;
+        let latest = running.models.iter().rposition(|model: &BoardModel| model.has_same_plan(spec))?;
         (!facts.changed.contains(&latest) && !facts.irreplaceable.contains(&latest)).then_some(latest)
     };
     wanted.models.iter().map(find).collect()
@@ -123,7 +124,7 @@ fn replaceable_models(
         let latest = latest.filter(|_| same.is_none())?;
         let old = &running.models[latest];
         let is_kept = facts.stateful.contains(&latest) || facts.irreplaceable.contains(&latest);
-        (!is_kept && old.interval == spec.interval && old.on == spec.on).then_some(latest)
+        (!is_kept && old.on == spec.on).then_some(latest)
     };
     wanted.models.iter().zip(same).map(find).collect()
 }
@@ -172,7 +173,7 @@ fn renew_states(
 mod tests {
     use super::*;
     use crate::testing::uri;
-    use orinoco_board::{ControlSpec, Inference, OtlpSpec, SensorsSpec};
+    use orinoco_board::{ControlSpec, Inference, ObjectSelectionSpec, OtlpSpec, SensorsSpec};
     use proptest::prelude::*;
     use std::collections::BTreeMap;
     use std::time::Duration;
@@ -246,7 +247,7 @@ mod tests {
             let change = Change::between(&from, &to, &facts);
             // A stream that stays is as it was, but for the models that are replaced.
             let mut renewed = from.clone();
-            for model in &change.replaced {
+            for model in change.replaced.iter().chain(&change.models.staying) {
                 renewed.models[model.running] = to.models[model.wanted].clone();
             }
             let staying = change.streams.staying.iter().map(|stream| shown(&renewed, stream.running));
@@ -260,7 +261,7 @@ mod tests {
             models.sort();
             prop_assert_eq!(models, (0..to.models.len()).collect::<Vec<_>>());
             for model in &change.models.staying {
-                prop_assert_eq!(&from.models[model.running], &to.models[model.wanted]);
+                prop_assert!(from.models[model.running].has_same_plan(&to.models[model.wanted]));
                 prop_assert!(!facts.changed.contains(&model.running));
             }
         }
@@ -272,8 +273,8 @@ mod tests {
             let used: BTreeSet<usize> = staying.copied().collect();
             for model in &change.replaced {
                 let (old, new) = (&from.models[model.running], &to.models[model.wanted]);
-                prop_assert!(old != new || facts.changed.contains(&model.running), "it has not changed");
-                prop_assert_eq!((&old.name, old.interval, &old.on), (&new.name, new.interval, &new.on));
+                prop_assert!(!old.has_same_plan(new) || facts.changed.contains(&model.running), "it has not changed");
+                prop_assert_eq!((&old.name, &old.on), (&new.name, &new.on));
                 prop_assert!(!facts.stateful.contains(&model.running), "its state would be lost");
                 prop_assert!(!facts.irreplaceable.contains(&model.running));
                 prop_assert!(used.contains(&model.wanted), "no stream stays with it");
@@ -370,8 +371,28 @@ mod tests {
         check(&from, &ModelFacts { irreplaceable: second(), ..ModelFacts::default() });
         check(&from, &ModelFacts { changed: second(), stateful: second(), ..ModelFacts::default() });
         let mut to = from.clone();
-        to.models[1].interval = 7;
+        to.models[1].on = Some(ObjectSelectionSpec {
+            model: "m0".to_owned(),
+            classes: Vec::new(),
+            side_min: 1,
+            count_max: 1,
+        });
         check(&to, &ModelFacts::default());
+    }
+
+    #[test]
+    fn a_model_stays_with_another_interval() {
+        let models = BTreeMap::from([(0, 0)]);
+        let from = board(&models, &BTreeMap::from([(0, (0, vec![0]))]));
+        let mut to = from.clone();
+        to.models[0].interval = 7;
+        let facts = ModelFacts { stateful: BTreeSet::from([0]), ..ModelFacts::default() };
+        let change = Change::between(&from, &to, &facts);
+        let stays = vec![StayingEntry { running: 0, wanted: 0 }];
+        assert_eq!((change.models.staying, change.streams.staying), (stays.clone(), stays));
+        to.models[0].score_threshold = Some(0.25);
+        let change = Change::between(&from, &to, &ModelFacts::default());
+        assert_eq!(change.replaced.len(), 1, "it is replaced, with that interval");
     }
 
     #[test]

@@ -70,6 +70,13 @@ fn check_track(stream: &str, track: Option<&TrackSpec>, faults: &mut FaultList) 
 }
 
 fn check_models(models: &[&BoardModel], repository: &Repository, faults: &mut FaultList) {
+    // The governor chooses a variant when the board is in trouble: a fault in it must be found before.
+    for spec in models {
+        for variant in spec.levels.variants.iter().filter(|variant| **variant != spec.model) {
+            let spec = BoardModel { model: variant.clone(), ..(*spec).clone() };
+            faults.value_of(describe(&spec, repository));
+        }
+    }
     let described: Vec<_> = models.iter().map(|spec| faults.value_of(describe(spec, repository))).collect();
     check_objects(models, &described, faults);
 }

@@ -135,6 +135,10 @@ fn parts(event: &Event) -> Parts {
         Event::ModelReplaced { model, lane } => {
             info("model-replaced", model, format!("model {model}: replaced on lane {lane}"))
         }
+        Event::IntervalChanged { model, interval } => {
+            let text = format!("model {model}: inference interval {interval}");
+            info("interval-changed", model, text)
+        }
         Event::MemoryRefused { needed_bytes, budget_bytes, .. } => {
             let text =
                 format!("the board needs {needed_bytes} bytes, and its budget is {budget_bytes} bytes");

@@ -1,15 +1,17 @@
 //! Power and thermal governor of a run: a thread that asks the control law once a second, and has the helper take its steps.
 //!
-//! Read `actuators.rs` (settings as the law sees them), `readings.rs` (inputs of the law), and `driver.rs`
-//! (one tick).
+//! Read `actuators.rs` (settings as the law sees them), `readings.rs` (inputs of the law), and `driver.rs` (one tick). Clocks and
+//! power modes are set by `helper.rs`, intervals and variants of models by `model_levels.rs`.
 
 mod actuators;
 mod driver;
 mod helper;
+mod model_levels;
 mod readings;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Sender;
 use std::thread::{self, JoinHandle};
 
 use orinoco_board::{GovernorSpec, Profile};
@@ -18,6 +20,7 @@ use orinoco_governor::TICK;
 use orinoco_telemetry::EventSink;
 
 use crate::monitor::Monitor;
+use crate::shell::RunAction;
 use driver::Driver;
 
 /// Thread that governs a board while it runs.
@@ -35,11 +38,12 @@ impl GovernorThread {
         clock: Arc<dyn Clock>,
         events: Arc<dyn EventSink>,
         monitor: Monitor,
+        actions: Sender<RunAction>,
     ) -> Result<Self, Diagnosis> {
         let (stop, signal) = (Arc::new(AtomicBool::new(false)), clock.signal());
         let (stopping, waiting) = (Arc::clone(&stop), Arc::clone(&signal));
         let run = move || {
-            let mut driver = Driver::new(spec, profile, monitor, events);
+            let mut driver = Driver::new(spec, profile, monitor, events, actions);
             while !stopping.load(Ordering::Acquire) {
                 driver.tick(clock.now());
                 waiting.wait(Some(clock.now() + TICK));

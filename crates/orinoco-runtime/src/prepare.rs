@@ -14,6 +14,7 @@ use orinoco_model::Repository;
 use orinoco_pipeline::{BoundPlan, ModelHold};
 
 use crate::LoadedModel;
+use crate::action::ChangeKind;
 use crate::admission::{Admission, AdmissionRequest, MemoryRequest, admit_reload, admit_start};
 use crate::areas::PreparedAreas;
 use crate::change::{Change, ModelFacts, StayingEntry};
@@ -120,12 +121,20 @@ impl From<Diagnosis> for NotPrepared {
 
 /// Prepares the change from `base` to `board`. It takes as long as loading the models, and does not touch what runs. All
 /// faults of one kind are reported together.
-pub(crate) fn prepare(board: Board, base: RunningState, context: &Context) -> Result<Prepared, Faults> {
+pub(crate) fn prepare(
+    board: Board,
+    base: RunningState,
+    kind: ChangeKind,
+    context: &Context,
+) -> Result<Prepared, Faults> {
     let mut facts = model_facts(&board, &base.models, &context.repository)?;
     loop {
         match prepare_change(&board, &base, &facts, context) {
             Ok(prepared) => return Ok(prepared),
             Err(NotPrepared::Refused(faults)) => return Err(faults),
+            Err(NotPrepared::Irreplaceable(models)) if kind == ChangeKind::Levels => {
+                return Err(cannot_change_level(&base, &models).into());
+            }
             Err(NotPrepared::Irreplaceable(models)) => {
                 let before = facts.irreplaceable.len();
                 facts.irreplaceable.extend(models);
@@ -133,6 +142,15 @@ pub(crate) fn prepare(board: Board, base: RunningState, context: &Context) -> Re
             }
         }
     }
+}
+
+/// Makes the fault of levels for which streams would have to start again.
+fn cannot_change_level(base: &RunningState, models: &BTreeSet<usize>) -> Diagnosis {
+    let names: Vec<&str> = models.iter().map(|model| &*base.models[*model].1.spec.name).collect();
+    let cause = "the variant has implicit state, other labels, another head or another engine, or needs more scratch memory than its \
+                 lane has, so that it cannot take over while streams run";
+    let next = "list variants that give the same results in less time, and load the largest one first";
+    Diagnosis::new(&codes::RELOAD, format!("model {}", names.join(", ")), cause, next)
 }
 
 /// Prepares the change once, with the models that can be replaced according to `facts`.
@@ -295,7 +313,7 @@ fn model_facts(
         if model.has_state {
             facts.stateful.insert(index);
         }
-        if !board.models.contains(&model.spec) {
+        if !board.models.iter().any(|wanted| wanted.has_same_plan(&model.spec)) {
             continue;
         }
         let now = faults.value_of(Origin::of(&model.spec, repository));
@@ -404,7 +422,8 @@ impl Models {
         let make = |(index, spec): (usize, &BoardModel)| {
             let version = versions[index];
             if let Some(&stays) = staying.get(&index) {
-                return Ok(BoardsModel { version, known: running[stays].1.clone(), loaded: None });
+                let known = KnownModel { spec: spec.clone(), ..running[stays].1.clone() };
+                return Ok(BoardsModel { version, known, loaded: None });
             }
             let (known, loaded) = KnownModel::load(spec, &shared.engines, repository, &*shared.events)?;
             let measured = measured.as_ref().map(|measured| Arc::clone(&measured[index]));
@@ -501,6 +520,7 @@ impl BoardsModel {
             self.loaded = Some(again);
         }
         let loaded = self.loaded.as_mut().expect("it was loaded above");
-        Ok(shared.bind(self.version, loaded, scratch)?)
+        let plan = shared.bind(self.version, loaded, scratch)?;
+        Ok(BoundPlan { interval: self.known.spec.interval, ..plan })
     }
 }

@@ -15,7 +15,7 @@ use orinoco_sysroot::Sysroot;
 use orinoco_telemetry::{EventSink, Telemetry};
 
 use crate::BoardEngines;
-use crate::action::Action;
+use crate::action::{Action, ChangeKind};
 use crate::event_log::EventLog;
 use crate::governor::GovernorThread;
 use crate::memory::resident_bytes;
@@ -170,7 +170,7 @@ impl First {
             own: options.own.clone(),
         };
         let (base, sensors) = (RunningState::empty(&board), board.sensors.clone());
-        let prepared = prepare(board, base, &context)?;
+        let prepared = prepare(board, base, ChangeKind::Board, &context)?;
         Ok(Self { prepared, context, options, monitor, sensors })
     }
 
@@ -178,6 +178,7 @@ impl First {
         let Self { prepared, context, options, monitor, sensors } = self;
         let RunOptions { control, sample_every, end_unread, earlier, sensors: sysroot, govern, .. } = options;
         let prepared_bytes = resident_bytes();
+        monitor.directory_mut().set_levels(&prepared.board.models);
         let (watcher, looks) = sync_channel(LOOKS_MAX);
         let sysroot = sysroot.filter(|_| sensors.enabled);
         if sysroot.is_none() {
@@ -194,7 +195,14 @@ impl First {
         let governor = governed.map(|spec| {
             let profile = profile.map(|profile| profile.value);
             let Shared { clock, events, .. } = &context.shared;
-            GovernorThread::start(spec, profile, Arc::clone(clock), Arc::clone(events), monitor.clone())
+            GovernorThread::start(
+                spec,
+                profile,
+                Arc::clone(clock),
+                Arc::clone(events),
+                monitor.clone(),
+                control.actions.clone(),
+            )
         });
         let launch = Launch {
             context,

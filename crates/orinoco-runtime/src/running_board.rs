@@ -52,6 +52,11 @@ impl<M: Clone + AsRef<BoardModel>> RunningBoard<M> {
         (board, models)
     }
 
+    /// Returns the known models, by their ids.
+    pub(crate) fn models(&self) -> &BTreeMap<ModelId, M> {
+        &self.models
+    }
+
     /// Removes the models that neither the board nor a stream uses, and returns them.
     pub(crate) fn remove_unused(&mut self, used: impl Iterator<Item = ModelId>) -> Vec<(ModelId, M)> {
         let used: BTreeSet<ModelId> = used.chain(self.on_board.iter().copied()).collect();
@@ -67,11 +72,6 @@ impl<M: Clone + AsRef<BoardModel>> RunningBoard<M> {
 
 #[cfg(test)]
 impl<M> RunningBoard<M> {
-    /// Returns the known models, by their ids.
-    pub(crate) fn models(&self) -> &BTreeMap<ModelId, M> {
-        &self.models
-    }
-
     /// Adds a model to those of the board.
     pub(crate) fn insert(&mut self, id: ModelId, model: M) {
         self.models.insert(id, model);

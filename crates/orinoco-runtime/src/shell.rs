@@ -18,7 +18,7 @@ use orinoco_pipeline::{
 };
 use orinoco_telemetry::{Event, SourceState, StreamFold};
 
-use crate::action::{Action, Applied, Effect, Joined, Replaced, Rules, StreamEnd};
+use crate::action::{Action, Applied, ChangeKind, Effect, Joined, Replaced, Rules, StreamEnd};
 use crate::apply::{Host, JoinFailure, apply};
 use crate::areas::LaneAreas;
 use crate::ended::{EndedStream, EndedStreams};
@@ -209,8 +209,8 @@ impl Shell {
     fn carry_out(&mut self, supervisor: &RunSupervisor, effect: RunEffect) -> Option<RunAction> {
         let shared = &self.context.shared;
         match effect {
-            Effect::Prepare(board) => {
-                let why = self.prepare(supervisor, *board).err()?;
+            Effect::Prepare(board, kind) => {
+                let why = self.prepare(supervisor, *board, kind).err()?;
                 return Some(Action::Prepared(Err(why.into())));
             }
             Effect::Apply(prepared) => return Some(Action::Applied(self.apply(*prepared))),
@@ -244,9 +244,14 @@ impl Shell {
     // --- changes -------------------------------------------------------------------------------------------------------
 
     /// Starts to prepare a change, on a thread of its own.
-    fn prepare(&mut self, supervisor: &RunSupervisor, board: Board) -> Result<(), Diagnosis> {
+    fn prepare(
+        &mut self,
+        supervisor: &RunSupervisor,
+        board: Board,
+        kind: ChangeKind,
+    ) -> Result<(), Diagnosis> {
         let (base, context, actions) = (self.base(supervisor), self.context.clone(), self.actions.clone());
-        let work = move || prepare(board, base, &context).map(Box::new);
+        let work = move || prepare(board, base, kind, &context).map(Box::new);
         let done = move |end: Result<Result<_, Faults>, Diagnosis>| {
             let prepared = end.unwrap_or_else(|panicked| Err(panicked.into()));
             // Sending fails if the run is over.
@@ -298,6 +303,7 @@ impl Shell {
         let Prepared { board, models, joining, plans, replacing, leaving, holds, memory } = prepared;
         let mut directory = self.monitor.directory_mut();
         directory.rename(&board.name);
+        directory.set_levels(&board.models);
         models.iter().for_each(|(id, known)| directory.add_model(*id, known.summary.clone()));
         drop(directory);
         for model in self.board.replace(board.clone(), models) {
@@ -332,6 +338,20 @@ impl Shell {
                     "its new version does not read the frames in video memory that a stream has just brought";
                 let next = "reload the board file again";
                 Some(Err(Diagnosis::new(&codes::RELOAD, format!("model {name}"), cause, next)))
+            }
+        }
+    }
+
+    /// Gives lanes the inference intervals of the board's models that they have otherwise, and reports each change.
+    fn set_intervals(&self) {
+        for (&id, known) in self.board.models() {
+            let interval = known.spec.interval;
+            let lanes = self.lanes.iter().flatten().map(|lane| &lane.entry);
+            let has_other = |entry: &&LaneEntry| entry.interval(id).is_some_and(|there| there != interval);
+            let set = lanes.filter(has_other).filter(|entry| entry.set_interval(id, interval).is_ok());
+            if set.count() > 0 {
+                let model = known.spec.name.clone();
+                self.context.shared.events.emit(Event::IntervalChanged { model, interval });
             }
         }
     }
@@ -552,6 +572,10 @@ impl Host for ChangeHost<'_> {
     fn replace_plans(&mut self) -> Vec<Result<Replaced, Diagnosis>> {
         let Self { shell, replacing, .. } = self;
         replacing.drain(..).filter_map(|ReplacingPlan { old, plan }| shell.replace_plan(old, plan)).collect()
+    }
+
+    fn set_intervals(&mut self) {
+        self.shell.set_intervals();
     }
 
     fn start_lanes(&mut self) -> Vec<(usize, Result<(), Diagnosis>)> {

@@ -78,14 +78,14 @@ impl OpenStream {
 /// Makes the step of one model in a stream.
 fn step(model: usize, stream: &BoardStream, models: &[(ModelId, &KnownModel)]) -> Result<Step, Diagnosis> {
     let (id, known) = models[model];
-    let (spec, interval) = (&known.spec, known.spec.interval);
-    let Some(on) = &spec.on else { return Ok(Step { model: id, interval, on: None }) };
+    let spec = &known.spec;
+    let Some(on) = &spec.on else { return Ok(Step { model: id, on: None }) };
     let primary =
         stream.models.iter().map(|&other| models[other]).find(|(_, other)| other.spec.name == on.model);
     let (of, primary) = primary.expect("a board file lists a primary model before its secondary models");
     let classes = object_classes(spec, on, &primary.names.labels)?;
     let on = ObjectSelection { of, classes, side_min: on.side_min, count_max: on.count_max };
-    Ok(Step { model: id, interval, on: Some(on) })
+    Ok(Step { model: id, on: Some(on) })
 }
 
 /// Returns the memory in which a stream's frames are best left: the video hardware's, if all of its models read it there
@@ -104,7 +104,7 @@ mod tests {
     #[test]
     fn frames_stay_in_video_memory_where_nobody_needs_them_elsewhere() {
         let reads_video_memory = |model| model == ModelId(0);
-        let whole = |model| Step { model: ModelId(model), interval: 1, on: None };
+        let whole = |model| Step { model: ModelId(model), on: None };
         let on = ObjectSelection { of: ModelId(0), classes: Vec::new(), side_min: 1, count_max: 1 };
         let objects = Step { on: Some(on), ..whole(0) };
         for (steps, reads_pixels, wanted) in [

@@ -3,6 +3,8 @@
 //! reads no clock and starts no thread.
 //!
 //! - A change is prepared, then applied. Meanwhile only the newest wanted board waits, and is prepared next.
+//! - Levels of models that were chosen hold for every board until others are chosen. A choice of levels waits until no board
+//!   does, and is refused by itself.
 //! - Lanes live as long as the run, or until they fail. A failed lane is restarted by preparing the change from the streams
 //!   that still run to the wanted board.
 //! - The run is over when the last source has ended and no change is in progress, or soon after a stop was requested.
@@ -15,13 +17,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use orinoco_board::Board;
+use orinoco_board::{Board, ChosenLevels};
 use orinoco_config::Faults;
 use orinoco_core::{Diagnosis, Nanos, StreamId};
 use orinoco_pipeline::{SinkOutputs, SourceEnd};
 use orinoco_telemetry::Event;
 
-use crate::action::{Action, Applied, Effect, EndedBy, Joined, Rules, StreamEnd};
+use crate::action::{Action, Applied, ChangeKind, Effect, EndedBy, Joined, Rules, StreamEnd};
 use crate::reloaded::{Reloaded, Reply, run_has_ended};
 use crate::run_memory::RunMemory;
 use crate::threads::hung;
@@ -57,6 +59,10 @@ pub(crate) struct Supervisor<P> {
     change: Option<Change>,
     /// Change that is wanted next.
     next: Option<Next>,
+    /// Levels that are chosen for the models of every board.
+    levels: ChosenLevels,
+    /// Levels that are wanted after that change.
+    next_levels: Option<(ChosenLevels, Reply)>,
     /// Faults of lanes because of which the run ends.
     faults: Vec<Diagnosis>,
     /// Planned memory, if the board has a budget.
@@ -77,6 +83,7 @@ impl<P> Supervisor<P> {
             attempt: ATTEMPTS_MAX,
             done: Reloaded::default(),
             restarts: Vec::new(),
+            levels: None,
         };
         Self {
             rules,
@@ -84,6 +91,8 @@ impl<P> Supervisor<P> {
             streams: BTreeMap::new(),
             change: Some(first),
             next: None,
+            levels: ChosenLevels::default(),
+            next_levels: None,
             faults: Vec::new(),
             memory: board.memory.map(|budget| RunMemory::new(budget, board.lanes)),
             board,
@@ -108,6 +117,7 @@ impl<P> Supervisor<P> {
             Action::SinkEnded(stream, end) => self.sink_ended(stream, end),
             Action::LaneEnded(lane, end) => self.lane_ended(lane, end, now),
             Action::Reload(board, reply) => self.wanted(board, reply),
+            Action::ChooseLevels(levels, reply) => self.choose_levels(levels, reply),
             Action::Prepared(prepared) => self.prepared(prepared, now),
             Action::Applied(applied) => self.applied(applied, now),
             Action::PlanDropped(plan) => {
@@ -176,15 +186,27 @@ impl<P> Supervisor<P> {
     // --- changes -------------------------------------------------------------------------------------------------------
 
     fn wanted(&mut self, board: Board, reply: Reply) {
-        if self.phase != Phase::Running || self.by.stop {
-            let ended = Err(run_has_ended(&board.name).into());
-            self.effects.push(Effect::Answer(vec![reply], ended));
-            return;
-        }
+        let Some(reply) = self.if_it_runs(&board.name, reply) else { return };
         // The newest board counts, and every request is answered with its result.
         let next = self.next.get_or_insert_with(Next::again);
         next.board = Some(board);
         next.replies.push(reply);
+    }
+
+    fn choose_levels(&mut self, levels: ChosenLevels, reply: Reply) {
+        let name = self.board.name.clone();
+        let Some(reply) = self.if_it_runs(&name, reply) else { return };
+        // A choice that still waits is given up. Its reply is answered by its drop.
+        self.next_levels = Some((levels, reply));
+    }
+
+    /// Returns the reply of a change that is wanted, if the run has not ended; else answers it.
+    fn if_it_runs(&mut self, board: &str, reply: Reply) -> Option<Reply> {
+        if self.phase == Phase::Running && !self.by.stop {
+            return Some(reply);
+        }
+        self.effects.push(Effect::Answer(vec![reply], Err(run_has_ended(board).into())));
+        None
     }
 
     /// Starts to prepare the change that is wanted next, if no other change is at work.
@@ -192,9 +214,19 @@ impl<P> Supervisor<P> {
         if self.by.stop || self.change.is_some() {
             return;
         }
-        let Some(Next { board, replies, restarts, done }) = self.next.take() else { return };
-        self.change = Some(Change { replies, attempt: 1, done, restarts });
-        self.effects.push(Effect::Prepare(Box::new(board.unwrap_or_else(|| self.board.clone()))));
+        let (change, board, kind) = if let Some(Next { board, replies, restarts, done }) = self.next.take() {
+            let board = board.unwrap_or_else(|| self.board.clone()).with_levels(&self.levels);
+            (Change { replies, attempt: 1, done, restarts, levels: None }, board, ChangeKind::Board)
+        } else if let Some((levels, reply)) = self.next_levels.take() {
+            let board = self.board.clone().with_levels(&levels);
+            let (replies, done, restarts) = (vec![reply], Reloaded::default(), Vec::new());
+            let change = Change { replies, attempt: 1, done, restarts, levels: Some(levels) };
+            (change, board, ChangeKind::Levels)
+        } else {
+            return;
+        };
+        self.change = Some(change);
+        self.effects.push(Effect::Prepare(Box::new(board), kind));
     }
 
     fn prepared(&mut self, prepared: Result<P, Faults>, now: Nanos) {
@@ -238,6 +270,9 @@ impl<P> Supervisor<P> {
         let Applied { board, joined, left, replaced, lanes, mut faults, missed, memory } = applied;
         let Some(mut change) = self.change.take() else { return };
         self.board = board.unwrap_or_else(|| self.board.clone());
+        if let Some(levels) = change.levels.take() {
+            self.levels = levels;
+        }
         if let Some((held, admitted)) = self.memory.as_mut().zip(memory) {
             let joined = joined.iter().map(|joined| (joined.stream, &*joined.name));
             let names = self.board.streams.iter().map(|stream| &*stream.name);
@@ -269,7 +304,7 @@ impl<P> Supervisor<P> {
                 }
                 None => {
                     change.attempt += 1;
-                    self.effects.push(Effect::Prepare(Box::new(self.board.clone())));
+                    self.effects.push(Effect::Prepare(Box::new(self.board.clone()), ChangeKind::Board));
                     self.change = Some(change);
                 }
             }
@@ -434,6 +469,10 @@ impl<P> Supervisor<P> {
         if let Some(next) = self.next.take() {
             let ended = run_has_ended(&self.board.name).into();
             self.effects.push(Effect::Answer(next.replies, Err(ended)));
+        }
+        if let Some((_, reply)) = self.next_levels.take() {
+            let ended = run_has_ended(&self.board.name).into();
+            self.effects.push(Effect::Answer(vec![reply], Err(ended)));
         }
         // Takes the last figures while all models are still loaded.
         self.effects.push(Effect::Sample);

@@ -93,6 +93,13 @@ pub enum Event {
         /// Number of the lane.
         lane: usize,
     },
+    /// The inference interval of a model was changed on lanes that run it.
+    IntervalChanged {
+        /// The model's name on this board.
+        model: String,
+        /// Interval from now on: the model infers one of this many frames of a stream.
+        interval: u32,
+    },
     /// The board's memory plan does not fit its budget.
     MemoryRefused {
         /// Memory that the board needs, in bytes.

@@ -130,6 +130,9 @@ impl EventSink for EventLines {
                 note(&format!("stream {stream}: reconnected after {:.1} s", after.as_secs_f64()));
             }
             Event::ModelReplaced { model, lane } => note(&format!("model {model}: replaced on lane {lane}")),
+            Event::IntervalChanged { model, interval } => {
+                note(&format!("model {model}: inference interval {interval}"))
+            }
             Event::CacheRefused { why } => note(&why),
             Event::MemoryRefused { refused, .. } => note(&refused.to_string()),
             Event::ExecutionFailed { model, why } => warn(&format!("model {model}: {why}")),

@@ -160,6 +160,9 @@ impl EventSink for Journal {
             Event::ModelReplaced { model, lane } => {
                 log(Level::Info, &format!("model={model} lane={lane} replaced"));
             }
+            Event::IntervalChanged { model, interval } => {
+                log(Level::Info, &format!("model={model} interval={interval}"));
+            }
             Event::ExecutionFailed { model, why } => log(Level::Error, &format!("model={model} {why}")),
             Event::OutputNotFinite { model, why } => {
                 log(Level::Warning, &format!("model={model} code={} {why}", why.code.id));

@@ -80,10 +80,11 @@ fn read_modes(table: &TableReader<'_>) -> Option<Vec<String>> {
     Some(modes)
 }
 
-/// Reads the settings that may be changed: by default the power mode and the clock of the GPU.
+/// Reads the settings that may be changed: by default all but the clocks of cores.
 fn read_actuators(table: &TableReader<'_>) -> Vec<GovernorActuator> {
     let Some(names) = table.texts_given("actuators") else {
-        return vec![GovernorActuator::PowerMode, GovernorActuator::GpuClock];
+        use GovernorActuator::{GpuClock, Interval, ModelVariant, PowerMode};
+        return vec![PowerMode, GpuClock, Interval, ModelVariant];
     };
     let mut actuators = Vec::new();
     let choices: Vec<&str> = GovernorActuator::ALL.iter().map(|actuator| actuator.name()).collect();

@@ -57,7 +57,7 @@ pub(super) fn live(
     let joining = JoinRequest {
         stream,
         queue: queue(policy, 2, 5),
-        steps: vec![Step { model: MODEL, interval: 1, on: None }],
+        steps: vec![Step { model: MODEL, on: None }],
         plans: vec![plan],
         tracker: None,
         in_video_memory: false,

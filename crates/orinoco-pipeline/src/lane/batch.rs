@@ -16,6 +16,8 @@ pub(super) struct Batch {
     pub(super) step: usize,
     /// Inputs of that step that are done.
     pub(super) inputs_done: usize,
+    /// Inference interval with which that step began. The lane's may change while the step is suspended.
+    pub(super) interval: u32,
     /// Set once a step of it was suspended.
     pub(super) suspended: Option<Suspended>,
     /// When the lane took it.
@@ -47,6 +49,7 @@ impl Batch {
             found,
             step: 0,
             inputs_done: 0,
+            interval: 1,
             suspended: None,
             taken,
             preprocess: Duration::ZERO,

@@ -22,6 +22,8 @@ struct ModelUse {
     plan: PlanFacts,
     /// The plan that the lane takes in its place between two batches.
     next_plan: Option<PlanFacts>,
+    /// Inference interval, in frames of a stream.
+    interval: u32,
     /// Number of failed batches since one succeeded.
     failures: u32,
 }
@@ -48,6 +50,8 @@ pub struct PlanFacts {
     pub batch_max: usize,
     /// Whether the plan reads frames in the video hardware's memory.
     pub reads_video_memory: bool,
+    /// Inference interval with which it comes, in frames of a stream.
+    pub interval: u32,
 }
 
 /// Reason for which a stream cannot join a lane.
@@ -116,7 +120,7 @@ impl LaneCore {
             let used = self.models.entry(*model).or_insert_with(|| {
                 let plan = brought.iter().find(|plan| plan.model == *model);
                 let plan = *plan.unwrap_or_else(|| panic!("model {model} has no plan"));
-                ModelUse { users: 0, plan, next_plan: None, failures: 0 }
+                ModelUse { users: 0, plan, next_plan: None, interval: plan.interval, failures: 0 }
             });
             used.users += 1;
         }
@@ -161,6 +165,16 @@ impl LaneCore {
         self.models.get(&model).map(|used| used.next_plan.unwrap_or(used.plan).generation)
     }
 
+    /// Changes the inference interval of a model; false if it is not here.
+    pub fn set_interval(&mut self, model: ModelId, interval: u32) -> bool {
+        self.models.get_mut(&model).map(|used| used.interval = interval).is_some()
+    }
+
+    /// Returns the inference interval of a model: the one that was set last, by itself or with a plan.
+    pub fn interval(&self, model: ModelId) -> Option<u32> {
+        self.models.get(&model).map(|used| used.interval)
+    }
+
     /// Whether the lane's plan of a model reads frames where the video hardware left them.
     pub fn reads_video_memory(&self, model: ModelId) -> bool {
         self.models.get(&model).is_some_and(ModelUse::reads_video_memory)
@@ -182,6 +196,7 @@ impl LaneCore {
             return Err(ExchangeError::VideoMemory(model));
         }
         used.next_plan = Some(plan);
+        used.interval = plan.interval;
         Ok(())
     }
 
@@ -224,7 +239,7 @@ mod tests {
     const MODEL: ModelId = ModelId(0);
 
     fn plan(batch_max: usize, reads_video_memory: bool) -> PlanFacts {
-        PlanFacts { model: MODEL, generation: 0, batch_max, reads_video_memory }
+        PlanFacts { model: MODEL, generation: 0, batch_max, reads_video_memory, interval: 1 }
     }
 
     /// A lane with stream 0, whose frames are in video memory or not.
@@ -304,6 +319,21 @@ mod tests {
         assert_eq!(lane.take_exchange(MODEL), Some(vec![(StreamId(0), 8)]));
         assert_eq!((lane.batch_max(&models, &[]), lane.generation(MODEL)), (8, Some(1)));
         assert_eq!((lane.batch_max(&StreamModels::default(), &[]), lane.generation(ModelId(1))), (1, None));
+    }
+
+    #[test]
+    fn the_interval_is_the_one_that_was_set_last() {
+        let mut lane = lane(false);
+        assert_eq!((lane.interval(MODEL), lane.interval(ModelId(1))), (Some(1), None));
+        assert!(lane.set_interval(MODEL, 3) && !lane.set_interval(ModelId(1), 3));
+        let models = StreamModels { models: vec![MODEL], of_frames: vec![MODEL], in_video_memory: false };
+        lane.join(StreamId(1), models, &[plan(1, true)]);
+        assert_eq!(lane.interval(MODEL), Some(3), "the model is here already");
+        lane.exchange(PlanFacts { interval: 2, ..plan(1, true) }).expect("it is here");
+        assert_eq!(lane.interval(MODEL), Some(2));
+        lane.set_interval(MODEL, 4);
+        lane.take_exchange(MODEL).expect("it was accepted");
+        assert_eq!(lane.interval(MODEL), Some(4), "it was set after the plan came");
     }
 
     #[test]

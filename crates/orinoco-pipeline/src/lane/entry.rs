@@ -109,6 +109,22 @@ impl LaneEntry {
         Ok(())
     }
 
+    /// Returns the inference interval of a model that the lane has.
+    pub fn interval(&self, model: ModelId) -> Option<u32> {
+        lock(&self.books).core.interval(model)
+    }
+
+    /// Changes the inference interval of a model, for all streams of the lane, between two batches.
+    ///
+    /// # Errors
+    /// The lane has ended or does not hold the model.
+    pub fn set_interval(&self, model: ModelId, interval: u32) -> Result<(), ExchangeError> {
+        if !lock(&self.books).core.set_interval(model, interval) {
+            return Err(ExchangeError::NoModel(model));
+        }
+        self.mux.exchange().map_err(|Closed| ExchangeError::Ended)
+    }
+
     /// Asks a model of the lane. The answer comes by the request's own way, also when the request is refused.
     ///
     /// # Errors
@@ -134,9 +150,9 @@ impl LaneEntry {
 }
 
 fn brought(plan: &BoundPlan) -> PlanFacts {
-    let BoundPlan { model, generation, executor, .. } = plan;
+    let BoundPlan { model, generation, interval, executor, .. } = plan;
     let (batch_max, reads_video_memory) = (executor.batch_max(), executor.reads_video_memory());
-    PlanFacts { model: *model, generation: *generation, batch_max, reads_video_memory }
+    PlanFacts { model: *model, generation: *generation, batch_max, reads_video_memory, interval: *interval }
 }
 
 /// A use of a lane's model by somebody who prepares a stream for it.

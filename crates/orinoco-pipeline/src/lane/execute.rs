@@ -83,7 +83,7 @@ impl BatchInputs {
         self.clear();
         for (index, frame) in batch.frames.iter().enumerate() {
             match &step.on {
-                _ if !batch.numbers[index].is_multiple_of(u64::from(step.interval)) => {}
+                _ if !batch.numbers[index].is_multiple_of(u64::from(batch.interval)) => {}
                 None => self.push_whole(index, frame),
                 Some(wanted) => self.push_objects(index, frame, wanted, &batch.found[index]),
             }

@@ -7,8 +7,6 @@ use crate::Executor;
 pub struct Step {
     /// The model.
     pub model: ModelId,
-    /// It looks at every so many frames of a stream, beginning with the first.
-    pub interval: u32,
     /// It looks at objects in place of whole frames.
     pub on: Option<ObjectSelection>,
 }
@@ -21,6 +19,9 @@ pub struct BoundPlan {
     pub generation: u32,
     /// The model's name, for events.
     pub name: String,
+    /// Inference interval: the model infers one of this many frames of a stream, beginning with the first. The lane can be
+    /// given another one while it runs ([`crate::LaneEntry::set_interval`]).
+    pub interval: u32,
     /// The plan.
     pub executor: Box<dyn Executor>,
     /// Called after the plan was dropped, and with it the memory that it held.
@@ -28,9 +29,9 @@ pub struct BoundPlan {
 }
 
 impl BoundPlan {
-    /// Makes the first generation of a model's plan.
+    /// Makes the first generation of a model's plan, which infers every frame.
     pub fn new(model: ModelId, name: impl Into<String>, executor: Box<dyn Executor>) -> Self {
-        Self { model, generation: 0, name: name.into(), executor, dropped: None }
+        Self { model, generation: 0, name: name.into(), interval: 1, executor, dropped: None }
     }
 }
 

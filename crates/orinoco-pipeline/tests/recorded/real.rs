@@ -162,7 +162,7 @@ pub(crate) fn run(queues: &[(StreamQueue, usize)], seed: u64) -> Vec<Record> {
         let frame_sender = entry.join(JoinRequest {
             stream: stream.id(),
             queue: *queue,
-            steps: vec![Step { model: *model, interval: 1, on: None }],
+            steps: vec![Step { model: *model, on: None }],
             plans: if std::mem::replace(is_bound, true) { Vec::new() } else { vec![plan] },
             tracker: None,
             in_video_memory: false,

@@ -76,7 +76,7 @@ impl Board {
             let brought = if lane.has_model(model) {
                 &[][..]
             } else {
-                &[PlanFacts { model, generation: 0, batch_max, reads_video_memory: false }]
+                &[PlanFacts { model, generation: 0, batch_max, reads_video_memory: false, interval: 1 }]
             };
             let models = StreamModels { models: vec![model], of_frames: vec![model], in_video_memory: false };
             lane.check_join(&models, brought).expect("its plan is there");

@@ -1,7 +1,7 @@
 //! Settings of a board as the control law sees them.
 
 use orinoco_api::ActuatorStatus;
-use orinoco_board::{GovernorActuator, GovernorSpec, Profile};
+use orinoco_board::{BoardModel, GovernorActuator, GovernorSpec, Profile};
 use orinoco_core::Watts;
 use orinoco_governor::{Actuator, ActuatorKind, Level};
 use orinoco_helper::{ClockState, PowerState};
@@ -10,23 +10,30 @@ use orinoco_helper::{ClockState, PowerState};
 const UNLIMITED: f64 = 1.5;
 /// Exponent with which the power grows with a clock, as voltage rises with it.
 const CLOCK_EXPONENT: f64 = 1.5;
+/// Power of a model's variant, relative to that of the next lighter one. Nothing is known of either before they run, and a wrong
+/// estimate costs a step that is taken back.
+const VARIANT_GROWTH: f64 = 2.0;
 
 /// Settings that can be changed, and their levels.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Actuators {
     /// For the control law, in the order of `targets`.
     pub(super) all: Vec<Actuator>,
-    /// Levels of each actuator, as the helper names them.
+    /// Levels of each actuator, as whoever sets them names them.
     pub(super) targets: Vec<Target>,
 }
 
-/// Setting with its levels, as the helper names them.
+/// Setting with its levels, as whoever sets it names them.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Target {
     /// Names of power modes.
     PowerMode(Vec<String>),
     /// Domain, and its clocks in hertz.
     Clock(String, Vec<u64>),
+    /// Name of a model, and its inference intervals.
+    Interval(String, Vec<u32>),
+    /// Name of a model, and its variants.
+    Variant(String, Vec<String>),
 }
 
 impl Actuators {
@@ -84,12 +91,46 @@ impl Actuators {
         self.targets.push(Target::Clock(clock.domain.clone(), clock.available.clone()));
     }
 
+    /// Returns these actuators and the levels of models. Intervals come before variants, because they change at once.
+    pub(super) fn with_models(mut self, models: &[BoardModel]) -> Self {
+        models.iter().for_each(|model| self.add_intervals(model));
+        models.iter().for_each(|model| self.add_variants(model));
+        self
+    }
+
+    fn add_intervals(&mut self, model: &BoardModel) {
+        // The law's levels rise with the power.
+        let intervals: Vec<u32> = model.levels.intervals.iter().rev().copied().collect();
+        let Some(current) = intervals.iter().position(|interval| *interval == model.interval) else { return };
+        let levels = intervals.iter().map(|interval| Level {
+            name: interval.to_string(),
+            scale: 1.0 / f64::from(*interval),
+            ceiling: None,
+        });
+        let (kind, name) = (ActuatorKind::Interval, format!("interval/{}", model.name));
+        self.all.push(Actuator { kind, name, levels: levels.collect(), current, is_guarded: false });
+        self.targets.push(Target::Interval(model.name.clone(), intervals));
+    }
+
+    fn add_variants(&mut self, model: &BoardModel) {
+        let variants: Vec<String> = model.levels.variants.iter().rev().cloned().collect();
+        let Some(current) = variants.iter().position(|variant| *variant == model.model) else { return };
+        let levels = variants.iter().zip(0..).map(|(variant, step)| Level {
+            name: variant.clone(),
+            scale: VARIANT_GROWTH.powi(step),
+            ceiling: None,
+        });
+        let (kind, name) = (ActuatorKind::ModelVariant, format!("model-variant/{}", model.name));
+        self.all.push(Actuator { kind, name, levels: levels.collect(), current, is_guarded: false });
+        self.targets.push(Target::Variant(model.name.clone(), variants));
+    }
+
     /// Returns the highest clocks that are set now, by domain.
     pub(super) fn caps(&self) -> Vec<(String, u64)> {
         let pairs = self.all.iter().zip(&self.targets);
         let caps = pairs.filter_map(|(actuator, target)| match target {
             Target::Clock(domain, clocks) => Some((domain.clone(), *clocks.get(actuator.current)?)),
-            Target::PowerMode(_) => None,
+            Target::PowerMode(_) | Target::Interval(..) | Target::Variant(..) => None,
         });
         caps.collect()
     }
@@ -174,6 +215,23 @@ mod tests {
         assert_eq!(names, ["15W", "MAXN_SUPER"], "the mode that is set is a level, too");
         assert!(!actuators.all[0].is_guarded && actuators.all.len() == 1, "no clock is as low as the cap");
         assert_eq!(Actuators::new(&spec(None, &[]), None, &state()), Actuators::default());
+    }
+
+    #[test]
+    fn levels_of_models_rise_with_the_power() {
+        let levels =
+            orinoco_board::ModelLevels { intervals: vec![1, 2, 4], variants: vec!["l".into(), "s".into()] };
+        let model = BoardModel { interval: 2, levels, ..BoardModel::new("m", "l") };
+        let fixed = BoardModel::new("fixed", "l");
+        let actuators = Actuators::default().with_models(&[fixed, model]);
+        let levels = |index: usize| -> Vec<(&str, f64)> {
+            let levels = actuators.all[index].levels.iter();
+            levels.map(|level| (level.name.as_str(), level.scale)).collect()
+        };
+        assert_eq!((levels(0), actuators.all[0].current), (vec![("4", 0.25), ("2", 0.5), ("1", 1.0)], 1));
+        assert_eq!((levels(1), actuators.all[1].current), (vec![("s", 1.0), ("l", 2.0)], 1));
+        let names: Vec<String> = actuators.status().into_iter().map(|actuator| actuator.name).collect();
+        assert_eq!(names, ["interval/m", "model-variant/m"]);
     }
 
     #[test]

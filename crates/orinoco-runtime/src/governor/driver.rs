@@ -1,6 +1,7 @@
 //! One tick: readings in, at most one step out, events for what an operator may count.
 
 use std::sync::Arc;
+use std::sync::mpsc::Sender;
 use std::time::Duration;
 
 use orinoco_api::{Fault, GovernorStatus};
@@ -12,8 +13,10 @@ use orinoco_telemetry::{Event, EventSink};
 
 use super::actuators::{Actuators, Target};
 use super::helper::Helper;
+use super::model_levels::{Choice as LevelChoice, ModelLevels};
 use super::readings::{Readings, zones};
 use crate::monitor::Monitor;
+use crate::shell::RunAction;
 
 /// Name of the state in which nothing is governed.
 const UNAVAILABLE: &str = "unavailable";
@@ -29,6 +32,10 @@ pub(super) struct Driver {
     events: Arc<dyn EventSink>,
     law: Governor,
     helper: Helper,
+    /// Settings that the helper changes.
+    hardware: Actuators,
+    model_levels: ModelLevels<TakenStep>,
+    /// Settings that can be changed now: those of the helper, and levels of models.
     actuators: Actuators,
     readings: Readings,
     status: GovernorStatus,
@@ -36,6 +43,19 @@ pub(super) struct Driver {
     steps_from: Nanos,
     /// Fault that was reported last, by its code and cause, so that it is reported once.
     reported: Option<(&'static str, String)>,
+    /// Whether it was reported what can be changed.
+    is_ready: bool,
+}
+
+/// Step that is being taken.
+struct TakenStep {
+    actuator: String,
+    from: String,
+    to: String,
+    direction: Direction,
+    why: String,
+    /// Whether it is taken because readings are missing.
+    is_blind: bool,
 }
 
 impl Driver {
@@ -44,6 +64,7 @@ impl Driver {
         profile: Option<&'static Profile>,
         monitor: Monitor,
         events: Arc<dyn EventSink>,
+        actions: Sender<RunAction>,
     ) -> Self {
         let limits = Limits { power: spec.power_limit, temperature: spec.temperature_limit };
         let status = GovernorStatus {
@@ -65,30 +86,33 @@ impl Driver {
             profile,
             monitor,
             events,
+            hardware: Actuators::default(),
+            model_levels: ModelLevels::new(actions),
             actuators: Actuators::default(),
             readings: Readings::default(),
             status,
             steps_from: Nanos(0),
             reported: None,
+            is_ready: false,
         }
     }
 
     /// Reads, decides, and takes at most one step.
     pub(super) fn tick(&mut self, now: Nanos) {
-        let was_connected = self.helper.is_connected();
-        match self.helper.poll(now) {
-            Some(Ok(state)) => {
-                self.take_state(&state);
-                if !was_connected {
-                    self.ready();
-                }
-            }
-            Some(Err(why)) => self.lose_helper(why),
-            None => {}
+        self.poll_helper(now);
+        if let Some((step, answer)) = self.model_levels.answer(now) {
+            self.model_level_answered(step, answer);
+        }
+        self.collect_actuators(now);
+        if !self.is_ready && self.is_whole() {
+            self.ready();
         }
         let inputs = self.inputs(now);
-        let decision = self.law.tick(now, &inputs);
-        if self.helper.is_connected() {
+        let mut decision = self.law.tick(now, &inputs);
+        if decision.state == State::Exhausted && self.model_levels.is_waiting() {
+            decision.state = State::Limiting;
+        }
+        if self.is_whole() || !inputs.actuators.is_empty() {
             self.status.state = decision.state.name().to_owned();
             match decision.step.as_ref().filter(|_| now >= self.steps_from) {
                 Some(step) => self.take(now, &inputs, step),
@@ -98,6 +122,33 @@ impl Driver {
         self.status.power_watts = inputs.power.map(Watts::to_f64);
         self.status.actuators = self.actuators.status();
         self.monitor.set_governor(self.status.clone());
+    }
+
+    /// Asks the helper for its state, if it is needed and that is due.
+    fn poll_helper(&mut self, now: Nanos) {
+        if !self.spec.needs_helper() {
+            return;
+        }
+        let was_connected = self.helper.is_connected();
+        match self.helper.poll(now) {
+            Some(Ok(state)) => {
+                self.take_state(&state);
+                self.is_ready &= was_connected;
+            }
+            Some(Err(why)) => self.lose_helper(why),
+            None => {}
+        }
+    }
+
+    /// Whether everything that changes settings is there.
+    fn is_whole(&self) -> bool {
+        self.helper.is_connected() || !self.spec.needs_helper()
+    }
+
+    fn collect_actuators(&mut self, now: Nanos) {
+        let board = self.monitor.directory().levels().to_vec();
+        let models = self.model_levels.models(now, board, &self.spec.actuators);
+        self.actuators = self.hardware.clone().with_models(&models);
     }
 
     fn inputs(&mut self, now: Nanos) -> Inputs {
@@ -115,18 +166,20 @@ impl Driver {
     }
 
     fn take_state(&mut self, state: &PowerState) {
-        self.actuators = Actuators::new(&self.spec, self.profile, state);
+        self.hardware = Actuators::new(&self.spec, self.profile, state);
     }
 
-    /// Reports that the helper answers, and what can be set.
+    /// Reports what can be changed.
     fn ready(&mut self) {
+        self.is_ready = true;
         let levels = self.actuators.status().into_iter();
         let levels: Vec<String> =
             levels.map(|actuator| format!("{} at {}", actuator.name, actuator.level)).collect();
         self.recover();
         if levels.is_empty() {
             let next = "allow other actuators or modes in [governor]; `orinoco doctor --board FILE` shows what there is";
-            let cause = "the board has no power mode and no clock that it may change";
+            let cause =
+                "there is no power mode, clock, interval or model variant that the governor may change";
             self.report(Diagnosis::new(&codes::GOVERNOR_STEP, "[governor]", cause, next));
             return;
         }
@@ -134,7 +187,7 @@ impl Driver {
     }
 
     fn lose_helper(&mut self, why: Diagnosis) {
-        self.actuators = Actuators::default();
+        self.hardware = Actuators::default();
         self.status.state = UNAVAILABLE.to_owned();
         self.report(why);
     }
@@ -142,21 +195,33 @@ impl Driver {
     /// Takes a step.
     fn take(&mut self, now: Nanos, inputs: &Inputs, step: &Step) {
         let actuator = &inputs.actuators[step.actuator];
-        let (from, to) = (&actuator.levels[actuator.current].name, &actuator.levels[step.level].name);
-        let why = step.reason.to_string();
-        match self.set(now, step) {
+        let taken = TakenStep {
+            actuator: actuator.name.clone(),
+            from: actuator.levels[actuator.current].name.clone(),
+            to: actuator.levels[step.level].name.clone(),
+            direction: step.direction,
+            why: step.reason.to_string(),
+            is_blind: matches!(step.reason, Reason::Blind(_)),
+        };
+        let request = match &self.actuators.targets[step.actuator] {
+            Target::PowerMode(names) => Request::SetPowerMode { name: names[step.level].clone() },
+            Target::Clock(domain, clocks) => {
+                Request::SetClock { domain: domain.clone(), hertz: clocks[step.level] }
+            }
+            Target::Interval(model, intervals) => {
+                let choice = LevelChoice::Interval(intervals[step.level]);
+                return self.model_levels.choose(model, choice, taken);
+            }
+            Target::Variant(model, variants) => {
+                let choice = LevelChoice::Variant(variants[step.level].clone());
+                return self.model_levels.choose(model, choice, taken);
+            }
+        };
+        match self.set(now, step, &request) {
             Ok(()) => {
-                let direction = step.direction.name();
-                self.status.last_step = Some(format!("{} from {from} to {to}, because {why}", actuator.name));
-                match step.direction {
-                    Direction::Up => self.status.steps_up += 1,
-                    Direction::Down => self.status.steps_down += 1,
-                }
-                let (actuator, from, to) = (actuator.name.clone(), from.clone(), to.clone());
-                self.events.emit(Event::GovernorStep { actuator, from, to, direction, why });
-                match &step.reason {
-                    Reason::Blind(_) => self.judge(State::Blind, inputs),
-                    _ => self.recover(),
+                self.note_step(taken);
+                if matches!(step.reason, Reason::Blind(_)) {
+                    self.judge(State::Blind, inputs);
                 }
             }
             Err(why) if self.helper.is_connected() => {
@@ -168,27 +233,48 @@ impl Driver {
         self.readings.restart_latencies();
     }
 
-    /// Has the helper set a level. A power mode sets clocks of its own, so those that were set before, or lower ones, follow it.
-    fn set(&mut self, now: Nanos, step: &Step) -> Result<(), Diagnosis> {
-        let request = match &self.actuators.targets[step.actuator] {
-            Target::PowerMode(names) => Request::SetPowerMode { name: names[step.level].clone() },
-            Target::Clock(domain, clocks) => {
-                Request::SetClock { domain: domain.clone(), hertz: clocks[step.level] }
+    /// Notes the end of a step that changes a level of a model.
+    fn model_level_answered(&mut self, step: TakenStep, answer: Result<(), Diagnosis>) {
+        match answer {
+            Ok(()) => self.note_step(step),
+            Err(why) => {
+                let subject = format!("{} at {}: {}", step.actuator, step.to, why.subject);
+                self.report(Diagnosis { code: &codes::GOVERNOR_STEP, subject, ..why });
             }
-        };
+        }
+        self.readings.restart_latencies();
+    }
+
+    /// Counts and reports a step that was taken.
+    fn note_step(&mut self, step: TakenStep) {
+        let TakenStep { actuator, from, to, direction, why, is_blind } = step;
+        self.status.last_step = Some(format!("{actuator} from {from} to {to}, because {why}"));
+        match direction {
+            Direction::Up => self.status.steps_up += 1,
+            Direction::Down => self.status.steps_down += 1,
+        }
+        self.events.emit(Event::GovernorStep { actuator, from, to, direction: direction.name(), why });
+        if !is_blind {
+            self.recover();
+        }
+    }
+
+    /// Has the helper set a level. A power mode sets clocks of its own, so those that were set before, or lower ones, follow it.
+    fn set(&mut self, now: Nanos, step: &Step, request: &Request) -> Result<(), Diagnosis> {
         let mut caps = self.actuators.caps();
         for (index, level) in &step.clocks {
             if let Target::Clock(domain, clocks) = &self.actuators.targets[*index] {
                 caps.iter_mut().filter(|(known, _)| known == domain).for_each(|cap| cap.1 = clocks[*level]);
             }
         }
-        let mut state = self.helper.ask(now, &request)?;
+        let mut state = self.helper.ask(now, request)?;
         if matches!(request, Request::SetPowerMode { .. }) {
             for (domain, cap) in caps {
                 state = self.cap(now, state, &domain, cap)?;
             }
         }
         self.take_state(&state);
+        self.collect_actuators(now);
         Ok(())
     }
 
@@ -244,7 +330,7 @@ impl Driver {
 
     /// Notes that there is no fault any more.
     fn recover(&mut self) {
-        if self.actuators.all.is_empty() {
+        if !self.is_whole() || self.actuators.all.is_empty() {
             return;
         }
         self.reported = None;

@@ -2,10 +2,11 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::sync::Mutex;
+use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use orinoco_api::{SensorsStatus, TemperatureStatus};
-use orinoco_board::GovernorActuator;
+use orinoco_board::{BoardModel, GovernorActuator, ModelLevel, ModelLevels};
 use orinoco_core::{Celsius, Nanos};
 use orinoco_helper::{Peers, PowerSettings, SILENCE_MAX, Server};
 use orinoco_pipeline::MonotonicClock;
@@ -13,8 +14,10 @@ use orinoco_sysroot::Sysroot;
 use orinoco_telemetry::{Event, Telemetry};
 
 use super::*;
+use crate::action::Action;
 use crate::event_log::EventLog;
 use crate::monitor::Latest;
+use crate::reloaded::{Reloaded, Reply};
 
 const GPU: &str = "sys/class/devfreq/17000000.gpu/max_freq";
 const MODE: &str = "var/lib/nvpmodel/status";
@@ -43,11 +46,17 @@ struct Rig {
     monitor: Monitor,
     events: Arc<Seen>,
     driver: Option<Driver>,
+    /// Receiver of the driver's actions, which the supervisor has in a run.
+    actions: Receiver<RunAction>,
     second: u64,
 }
 
 impl Rig {
     fn new() -> Self {
+        Self::with(&[GovernorActuator::PowerMode, GovernorActuator::GpuClock])
+    }
+
+    fn with(actuators: &[GovernorActuator]) -> Self {
         let dir = tempfile::tempdir().expect("a folder");
         let put = |name: &str, text: &str| {
             let path = dir.path().join(name);
@@ -77,11 +86,12 @@ impl Rig {
             temperature_limit: Some(Celsius::from_units(80)),
             p99: None,
             modes: None,
-            actuators: vec![GovernorActuator::PowerMode, GovernorActuator::GpuClock],
+            actuators: actuators.to_vec(),
             helper: Some(dir.path().join("socket")),
         };
-        let driver = Driver::new(spec, None, monitor.clone(), events.clone());
-        Self { dir, monitor, events, driver: Some(driver), second: 0 }
+        let (sender, actions) = channel();
+        let driver = Driver::new(spec, None, monitor.clone(), events.clone(), sender);
+        Self { dir, monitor, events, driver: Some(driver), actions, second: 0 }
     }
 
     /// Starts the helper, which serves until the test ends.
@@ -104,6 +114,22 @@ impl Rig {
             self.monitor.readings().set(Latest { at: Some(now), sensors, ..Latest::default() });
             self.driver.as_mut().expect("it governs").tick(now);
         }
+    }
+
+    /// Sets the present levels of the model `m`, as a run does when a change was applied.
+    fn set_model(&self, interval: u32, variant: &str) {
+        let levels =
+            ModelLevels { intervals: vec![1, 2], variants: vec!["large".to_owned(), "small".to_owned()] };
+        let model = BoardModel { interval, levels, ..BoardModel::new("m", variant) };
+        self.monitor.directory_mut().set_levels(&[model]);
+    }
+
+    /// Takes the one choice of levels that the driver has asked for, with the reply to it.
+    fn choice(&self) -> Option<(ModelLevel, Reply)> {
+        let action = self.actions.try_recv().ok()?;
+        assert!(self.actions.try_recv().is_err(), "one at a time");
+        let Action::ChooseLevels(mut levels, reply) = action else { panic!("no choice of levels") };
+        Some((levels.remove("m").expect("a level of the model"), reply))
     }
 
     fn settings(&self) -> (String, String) {
@@ -206,4 +232,42 @@ fn a_sensor_that_goes_silent_lowers_the_power() {
             "orinoco_governor_steps_total"
         ]
     );
+}
+
+#[test]
+fn without_settings_of_the_board_it_changes_interval_and_variant_one_after_the_other() {
+    let mut rig = Rig::with(&[GovernorActuator::Interval, GovernorActuator::ModelVariant]);
+    rig.set_model(1, "large");
+    rig.pass(3, Some(60.0));
+    assert_eq!(rig.events(), ["ready interval/m at 1, model-variant/m at large"], "it needs no helper");
+    rig.pass(5, Some(79.5));
+    let (level, reply) = rig.choice().expect("a choice");
+    assert_eq!(level, ModelLevel { interval: Some(2), variant: None });
+    assert_eq!((rig.events(), rig.status().steps_down), (Vec::new(), 0), "it waits for the answer");
+    rig.set_model(2, "large");
+    reply.send(Ok(Reloaded::default()));
+    rig.pass(1, Some(79.5));
+    assert_eq!(rig.events(), ["down interval/m 1 2"]);
+    rig.pass(5, Some(79.5));
+    let (level, reply) = rig.choice().expect("a choice");
+    assert_eq!(level, ModelLevel { interval: Some(2), variant: Some("small".to_owned()) });
+    let refused = Diagnosis::new(&codes::RELOAD, "model m", "it cannot take over", "nothing");
+    reply.send(Err(refused.into()));
+    rig.pass(1, Some(79.5));
+    let events = rig.events();
+    assert_eq!(events[0], "E0922 it cannot take over");
+    assert!(events[1].starts_with("E0924"), "nothing else is left to lower: {events:?}");
+    rig.pass(28, Some(79.5));
+    assert!(rig.choice().is_none(), "it waits after a refusal");
+    rig.pass(4, Some(79.5));
+    let (_, reply) = rig.choice().expect("another try");
+    rig.set_model(2, "small");
+    reply.send(Ok(Reloaded::default()));
+    rig.pass(10, Some(79.5));
+    let events = rig.events();
+    assert_eq!(events[0], "down model-variant/m large small");
+    assert_eq!(rig.status().state, "exhausted");
+    rig.pass(60, Some(40.0));
+    let (level, _) = rig.choice().expect("it cools");
+    assert_eq!(level, ModelLevel { interval: Some(1), variant: Some("small".to_owned()) });
 }

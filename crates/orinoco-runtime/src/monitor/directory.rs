@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use orinoco_api::ModelSummary;
+use orinoco_board::{BoardModel, ModelLevels};
 use orinoco_core::{ModelId, StreamId};
 use orinoco_telemetry::{DropCause, StreamFold};
 
@@ -15,6 +16,8 @@ pub(crate) struct Directory {
     pub(super) lanes: usize,
     /// Bytes that the admitted plan needs, and the budget.
     pub(super) memory: Option<(u64, u64)>,
+    /// Models of the board whose levels may be changed while it runs.
+    levels: Vec<BoardModel>,
     pub(super) ended: Totals,
 }
 
@@ -85,6 +88,17 @@ impl Directory {
     /// Sets the bytes that the admitted plan needs, and the budget of the board.
     pub(crate) fn set_memory(&mut self, planned: u64, budget: u64) {
         self.memory = Some((planned, budget));
+    }
+
+    /// Sets the models of the board, of which those are kept whose levels may be changed.
+    pub(crate) fn set_levels(&mut self, models: &[BoardModel]) {
+        let has_levels = |model: &&BoardModel| model.levels != ModelLevels::default();
+        self.levels = models.iter().filter(has_levels).cloned().collect();
+    }
+
+    /// Returns the models of the board whose levels may be changed while it runs, with their present levels.
+    pub(crate) fn levels(&self) -> &[BoardModel] {
+        &self.levels
     }
 
     /// Sets the name of the board, which a change may replace.

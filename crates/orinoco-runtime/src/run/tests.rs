@@ -60,7 +60,7 @@ fn break_first(first: &mut First) {
     let plan = BoundPlan::new(id, "m", Box::new(Broken));
     plans.entry(joining[0].lane).or_default().insert(id, plan);
     joining[0].models = vec![id];
-    joining[0].steps = vec![Step { model: id, interval: 1, on: None }];
+    joining[0].steps = vec![Step { model: id, on: None }];
     let known = known(&demo_model());
     // When the lane is restarted, the model is loaded again, and works.
     board.models = vec![known.spec.clone()];

@@ -27,7 +27,8 @@ impl ByHand {
     fn start(board: Board) -> Self {
         let log = Arc::new(Log::default());
         let context = context(&board, log.clone(), ExistingOutputs::Overwritten);
-        let prepared = prepare(board.clone(), RunningState::empty(&board), &context);
+        let base = RunningState::empty(&board);
+        let prepared = prepare(board.clone(), base, ChangeKind::Board, &context);
         let prepared = prepared.unwrap_or_else(|why| panic!("{why}"));
         let (sender, actions) = channel();
         let (watcher, _) = sync_channel(1);

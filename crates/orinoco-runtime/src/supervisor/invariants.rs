@@ -22,9 +22,9 @@ impl<P> Supervisor<P> {
             let running = memory.running();
             assert!(running.budget.covers(running.spent()), "more is held than the budget:\n{running}");
         }
-        let is_idle = self.change.is_none() && self.next.is_some();
-        assert!(!is_idle, "a change is wanted, and nobody prepares it");
-        assert!(self.next.is_none() || !self.by.stop, "a change is wanted of a run that ends");
+        let is_wanted = self.next.is_some() || self.next_levels.is_some();
+        assert!(!is_wanted || self.change.is_some(), "a change is wanted, and nobody prepares it");
+        assert!(!is_wanted || !self.by.stop, "a change is wanted of a run that ends");
         assert!(self.phase != Phase::Running || !self.by.stop, "it runs although a stop was requested");
         assert!(self.by.stop == self.end_max.is_some(), "an end that was requested has a deadline");
         if self.phase == Phase::Over {

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use orinoco_board::Board;
+use orinoco_board::{Board, ChosenLevels};
 use orinoco_core::{Diagnosis, Nanos, StreamId};
 use orinoco_pipeline::{SinkOutputs, SourceEnd};
 
@@ -60,6 +60,8 @@ pub(super) struct Change {
     pub(super) done: Reloaded,
     /// Faults of the lanes that the change is to restart.
     pub(super) restarts: Vec<Diagnosis>,
+    /// Levels of models that are chosen with the change; `None` if those before it stay.
+    pub(super) levels: Option<ChosenLevels>,
 }
 
 pub(super) struct Next {

@@ -1,6 +1,6 @@
 use super::*;
 use crate::testing::uri;
-use orinoco_board::{BoardStream, ControlSpec, Inference, SensorsSpec};
+use orinoco_board::{BoardModel, BoardStream, ControlSpec, Inference, ModelLevel, ModelLevels, SensorsSpec};
 use orinoco_core::codes;
 use proptest::prelude::*;
 use std::collections::VecDeque;
@@ -48,6 +48,8 @@ struct Sim {
     released: BTreeSet<usize>,
     stopped: BTreeSet<StreamId>,
     preparing: Option<Board>,
+    /// Kinds of the changes that were prepared.
+    kinds: Vec<ChangeKind>,
     retired: Vec<StreamId>,
     started: Vec<StreamId>,
     events: Vec<String>,
@@ -72,6 +74,7 @@ impl Sim {
             released: BTreeSet::new(),
             stopped: BTreeSet::new(),
             preparing: None,
+            kinds: Vec::new(),
             retired: Vec::new(),
             started: Vec::new(),
             events: Vec::new(),
@@ -97,7 +100,8 @@ impl Sim {
 
     fn carry_out(&mut self, effect: Effect<Board>) -> Option<Action<Board>> {
         match effect {
-            Effect::Prepare(board) => {
+            Effect::Prepare(board, kind) => {
+                self.kinds.push(kind);
                 assert!(self.preparing.replace(*board).is_none(), "two changes are prepared at one time");
             }
             Effect::Apply(board) => return Some(Action::Applied(self.apply(board))),
@@ -158,13 +162,22 @@ impl Sim {
     }
 
     fn reload(&mut self, board: Board) {
+        let reply = self.reply();
+        self.act(Action::Reload(board, reply));
+    }
+
+    fn choose_levels(&mut self, levels: ChosenLevels) {
+        let reply = self.reply();
+        self.act(Action::ChooseLevels(levels, reply));
+    }
+
+    fn reply(&mut self) -> Reply {
         let answers = Arc::clone(&self.answers);
         self.asked += 1;
-        let reply = Reply::new(move |answer| {
+        Reply::new(move |answer: Result<Reloaded, Faults>| {
             let answer = answer.map_err(|faults| faults.first().cause.to_string());
             answers.lock().unwrap_or_else(PoisonError::into_inner).push(answer);
-        });
-        self.act(Action::Reload(board, reply));
+        })
     }
 
     fn answers(&self) -> Vec<Result<Reloaded, String>> {
@@ -310,6 +323,61 @@ fn the_newest_board_waits_and_everybody_hears_of_it() {
     let answers: Vec<Vec<String>> =
         sim.answers().into_iter().map(|answer| answer.expect("done").joined).collect();
     assert_eq!(answers, [vec!["b"], vec!["d"], vec!["d"]]);
+}
+
+/// Board with one stream and a model with two intervals.
+fn board_with_levels(interval: u32) -> Board {
+    let levels = ModelLevels { intervals: vec![interval, 8], variants: Vec::new() };
+    let model = BoardModel { interval, levels, ..BoardModel::new("m", "file") };
+    Board { models: vec![model], ..board(&["a"]) }
+}
+
+fn levels(interval: u32) -> ChosenLevels {
+    ChosenLevels::from([("m".to_owned(), ModelLevel { interval: Some(interval), variant: None })])
+}
+
+#[test]
+fn chosen_levels_wait_for_boards_and_hold_for_the_next_ones() {
+    let mut sim = Sim::start(board_with_levels(1));
+    let interval = |board: &Option<Board>| board.as_ref().expect("a change is prepared").models[0].interval;
+    sim.reload(board_with_levels(2));
+    sim.choose_levels(levels(8));
+    assert_eq!(interval(&sim.preparing), 2, "the board comes first");
+    sim.reload(board_with_levels(3));
+    sim.prepared();
+    assert_eq!(interval(&sim.preparing), 3, "boards come before levels");
+    sim.prepared();
+    assert_eq!((interval(&sim.preparing), sim.answers().len()), (8, 2));
+    sim.prepared();
+    assert_eq!(sim.answers().len(), 3);
+    assert_eq!(sim.kinds, [ChangeKind::Board, ChangeKind::Board, ChangeKind::Levels]);
+    sim.reload(board_with_levels(4));
+    assert_eq!(interval(&sim.preparing), 8, "the level stays");
+    sim.prepared();
+    sim.choose_levels(ChosenLevels::new());
+    assert_eq!(interval(&sim.preparing), 4, "the board's own level again");
+    sim.prepared();
+    assert!(sim.preparing.is_none());
+}
+
+#[test]
+fn refused_levels_are_forgotten_and_late_ones_answered() {
+    let mut sim = Sim::start(board_with_levels(1));
+    sim.choose_levels(levels(8));
+    sim.preparing = None;
+    sim.act(Action::Prepared(Err(fault().into())));
+    assert_eq!(sim.answers()[0].as_ref().err().map(String::as_str), Some("it fails"));
+    sim.reload(board_with_levels(2));
+    assert_eq!(sim.preparing.as_ref().expect("a change is prepared").models[0].interval, 2);
+    sim.choose_levels(levels(8));
+    sim.act(Action::Stop);
+    sim.choose_levels(levels(8));
+    sim.preparing = None;
+    sim.act(Action::Prepared(Err(fault().into())));
+    sim.end();
+    let ended =
+        sim.answers().into_iter().filter(|answer| answer.as_ref().is_err_and(|why| why.contains("ended")));
+    assert_eq!((sim.answers().len(), ended.count()), (4, 2));
 }
 
 #[test]

@@ -132,6 +132,7 @@ impl Lane {
             generation: 0,
             batch_max: [1, 4, 2, 8][queue.group],
             reads_video_memory: rng.u32(..4) > 0,
+            interval: 1,
         };
         let brought: Vec<PlanFacts> = lacking.map(plan).collect();
         let brings = |model| brought.iter().any(|plan| plan.model == model && plan.reads_video_memory);

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use orinoco_board::{
-    Board, BoardModel, BoardStream, ControlSpec, Inference, ObjectSelectionSpec, SensorsSpec, Shape,
-    SinkSpec, TrackSpec,
+    Board, BoardModel, BoardStream, ChosenLevels, ControlSpec, Inference, ModelLevel, ModelLevels,
+    ObjectSelectionSpec, SensorsSpec, Shape, SinkSpec, TrackSpec,
 };
 use orinoco_core::{DropPolicy, Rng};
 
@@ -103,6 +103,16 @@ impl Genome {
     }
 }
 
+/// Makes any levels of the models that a board may have.
+pub(super) fn any_levels(rng: &mut Rng) -> ChosenLevels {
+    let mut level = |number: usize| {
+        let kind = if number >= MODELS / 2 { "state" } else { "file" };
+        let variant = rng.bool().then(|| format!("{kind}-{}-light", if rng.bool() { 0 } else { number }));
+        (format!("m{number}"), ModelLevel { interval: rng.bool().then_some(4), variant })
+    };
+    (0..MODELS).map(&mut level).collect()
+}
+
 /// Whether the model of this file has implicit state from frame to frame.
 pub(super) fn has_state(model: &BoardModel) -> bool {
     model.model.starts_with("state-")
@@ -131,11 +141,17 @@ fn model(number: usize, gene: u32, index: usize, models: &mut Vec<BoardModel>) -
     let kind = if carries_state { "state" } else { "file" };
     // Two models may share one file.
     let file = if (gene / 4).is_multiple_of(3) { 0 } else { number };
+    let (interval, name) = (1 + gene / 64 % 2, format!("{kind}-{file}"));
+    // Some models have levels between which can be chosen.
+    let intervals = if (gene / 128).is_multiple_of(2) { vec![interval, 4] } else { Vec::new() };
+    let variants =
+        if (gene / 256).is_multiple_of(2) { vec![name.clone(), format!("{name}-light")] } else { Vec::new() };
     models.push(BoardModel {
         batch: if carries_state { 1 } else { 1 + gene as usize / 16 % 2 },
         score_threshold: (gene / 32).is_multiple_of(2).then_some(0.5),
-        interval: 1 + gene / 64 % 2,
-        ..BoardModel::new(format!("m{number}"), format!("{kind}-{file}"))
+        interval,
+        levels: ModelLevels { intervals, variants },
+        ..BoardModel::new(format!("m{number}"), name)
     });
     Some(index)
 }

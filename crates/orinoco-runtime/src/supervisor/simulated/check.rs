@@ -77,6 +77,9 @@ impl Run<'_> {
                 );
                 let plan = lane.exchanges.get(model).or_else(|| lane.plans.get(model));
                 assert!(there.is_none() || plan == Some(&known.plan), "lane {index}: {plan:?} of {model}");
+                let interval = books.interval(*model);
+                let is_set = interval.is_none_or(|interval| interval == known.spec.interval);
+                assert!(is_set, "lane {index}: {model} has the interval {interval:?}");
             }
         }
     }

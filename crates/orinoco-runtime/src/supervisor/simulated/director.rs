@@ -6,7 +6,7 @@ use std::time::Duration;
 use orinoco_core::Nanos;
 use orinoco_sim::Task;
 
-use super::boards::Genome;
+use super::boards::{Genome, any_levels};
 use super::run::{Run, Weather};
 use super::threads::{fault, up_to};
 use crate::action::Action;
@@ -86,6 +86,10 @@ impl Run<'_> {
             }
             14..16 => self.send(Action::Snapshot(channel().0)),
             16 => self.reload(self.director.wanted.board()),
+            17 => {
+                let levels = any_levels(self.simulator.rng());
+                self.choose_levels(levels);
+            }
             _ => {}
         }
     }

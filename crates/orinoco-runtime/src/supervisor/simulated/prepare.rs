@@ -14,7 +14,7 @@ use orinoco_sim::Task;
 use super::boards::{has_state, scratch_bytes};
 use super::run::{Resource, Role, Run, Weather};
 use super::threads::{Books, Habits, Lane, ModelHold, SimPlan, Stream, Thread, fault, up_to};
-use crate::action::{Action, Applied, Joined, Replaced};
+use crate::action::{Action, Applied, ChangeKind, Joined, Replaced};
 use crate::apply::{Host, JoinFailure, apply};
 use crate::change::{Change, ModelFacts, StayingEntry};
 use crate::model_version::LanePlan;
@@ -74,7 +74,7 @@ pub(super) struct Worker {
 }
 
 enum Work {
-    Loads(Box<(Board, RunningState)>),
+    Loads(Box<(Board, RunningState, ChangeKind)>),
     /// Reports the result; everything is loaded and held.
     Reports(Box<Result<Prepared, Faults>>),
     Ended,
@@ -105,12 +105,13 @@ impl Run<'_> {
         };
         let dealt: Vec<usize> = (0..board.streams.len()).map(|stream| board.lane_of(stream)).collect();
         let lane = |index: usize, _: &mut LaneViews, _: &BoardStream, _: ScratchSize| Ok(dealt[index]);
-        let prepared = self.change(board, base, lane).unwrap_or_else(|why| panic!("{why}"));
+        let prepared =
+            self.change(board, base, ChangeKind::Board, lane).unwrap_or_else(|why| panic!("{why}"));
         self.apply(prepared)
     }
 
     /// Starts to prepare a change.
-    pub(super) fn prepare(&mut self, board: Board) -> Result<(), Diagnosis> {
+    pub(super) fn prepare(&mut self, board: Board, kind: ChangeKind) -> Result<(), Diagnosis> {
         assert!(self.worker.is_none(), "two changes are prepared at one time");
         if self.is_unlucky(200) {
             return Err(fault("reload", "no thread is left"));
@@ -126,7 +127,7 @@ impl Run<'_> {
         let task = self.add_task(Role::Worker);
         let (now, time) = (self.simulator.now(), up_to(self.simulator.rng(), PREPARE_MAX / 2));
         self.simulator.work(task, now + time);
-        self.worker = Some(Worker { task, doing: Work::Loads(Box::new((board, base))) });
+        self.worker = Some(Worker { task, doing: Work::Loads(Box::new((board, base, kind))) });
         Ok(())
     }
 
@@ -134,7 +135,7 @@ impl Run<'_> {
         let Some(worker) = self.worker.as_mut().filter(|worker| worker.task == task) else { return };
         match std::mem::replace(&mut worker.doing, Work::Ended) {
             Work::Loads(loads) => {
-                let (board, base) = *loads;
+                let (board, base, kind) = *loads;
                 // Areas are mapped at the start only, for the lanes that have streams then.
                 let new_areas = if self.scratches.is_empty() { NewAreas::Allowed } else { NewAreas::None };
                 let chosen = |_: usize, views: &mut LaneViews, stream: &BoardStream, scratch_size| {
@@ -143,7 +144,7 @@ impl Run<'_> {
                 let prepared = if self.is_unlucky(20) || self.stop_all {
                     Err(fault("reload", "it cannot be prepared").into())
                 } else {
-                    self.change(board, base, chosen)
+                    self.change(board, base, kind, chosen)
                 };
                 let worker = self.worker.as_mut().expect("it is at work");
                 worker.doing = Work::Reports(Box::new(prepared));
@@ -163,6 +164,7 @@ impl Run<'_> {
         &mut self,
         board: Board,
         base: RunningState,
+        kind: ChangeKind,
         choose: impl Fn(usize, &mut LaneViews, &BoardStream, ScratchSize) -> Result<usize, Diagnosis>,
     ) -> Result<Prepared, Faults> {
         let RunningState { running, models: known, streams: on, mut views, books } = base;
@@ -173,6 +175,9 @@ impl Run<'_> {
             let models = self.models(&board, &change, &known);
             let stale = stale_plans(&models, &books);
             match self.irreplaceable(&models, &stale, &known, &views) {
+                Some(_) if kind == ChangeKind::Levels => {
+                    return Err(fault("model", "streams would start again for its level").into());
+                }
                 Some(model) => assert!(facts.irreplaceable.insert(model), "it is replaced again"),
                 None => break (change, models, stale),
             }
@@ -214,7 +219,8 @@ impl Run<'_> {
         for (index, (_, model)) in known.iter().enumerate() {
             facts.stateful.extend(has_state(&model.spec).then_some(index));
             let is_changed = model.plan.version != self.version(&model.spec);
-            facts.changed.extend((board.models.contains(&model.spec) && is_changed).then_some(index));
+            let is_wanted = board.models.iter().any(|wanted| wanted.has_same_plan(&model.spec));
+            facts.changed.extend((is_wanted && is_changed).then_some(index));
         }
         facts
     }
@@ -230,8 +236,8 @@ impl Run<'_> {
             entries.iter().find(|model| model.wanted == index).map(|model| known[model.running].clone())
         };
         let make = |(index, spec): (usize, &BoardModel)| {
-            if let Some(stays) = find(&change.models.staying, index) {
-                return stays;
+            if let Some((id, stays)) = find(&change.models.staying, index) {
+                return (id, SimModel { spec: spec.clone(), ..stays });
             }
             match find(&change.replaced, index) {
                 Some((id, old)) => (id, self.load(spec, old.plan.generation + 1)),
@@ -327,7 +333,7 @@ impl Host for ChangeHost<'_, '_> {
         let of_lane = plans.entry(index).or_default();
         let brought = of_lane.keys().filter(|model| models.contains(model));
         let brought: Vec<PlanFacts> =
-            brought.map(|model| facts(*model, run.board.models()[model].plan)).collect();
+            brought.map(|model| facts(*model, &run.board.models()[model])).collect();
         let stream_models =
             StreamModels { models: models.clone(), of_frames: models.clone(), in_video_memory: false };
         let why = |cause: &str| fault(&format!("stream {}", spec.name), cause);
@@ -383,12 +389,21 @@ impl Host for ChangeHost<'_, '_> {
         let Self { run, replacing, .. } = self;
         let replace = |(old, model): (LanePlan, SimModel)| {
             let lane = run.lanes[old.lane].as_mut().filter(|lane| lane.end.is_none())?;
-            lane.books.borrow_mut().exchange(facts(old.model, model.plan)).ok()?;
+            lane.books.borrow_mut().exchange(facts(old.model, &model)).ok()?;
             lane.exchanges.insert(old.model, model.plan);
             run.simulator.notify(lane.task?);
             Some(Ok(Replaced { name: model.spec.name.as_str().into(), old }))
         };
         replacing.drain(..).filter_map(replace).collect()
+    }
+
+    fn set_intervals(&mut self) {
+        let lanes = self.run.lanes.iter().flatten().filter(|lane| lane.end.is_none());
+        for lane in lanes {
+            for (model, known) in self.run.board.models() {
+                lane.books.borrow_mut().set_interval(*model, known.spec.interval);
+            }
+        }
     }
 
     fn start_lanes(&mut self) -> Vec<(usize, Result<(), Diagnosis>)> {
@@ -457,6 +472,13 @@ fn stale_plans(models: &[(ModelId, SimModel)], books: &[Option<Books>]) -> Vec<(
     of_lane.collect()
 }
 
-fn facts(model: ModelId, plan: SimPlan) -> PlanFacts {
-    PlanFacts { model, generation: plan.generation, batch_max: 1, reads_video_memory: false }
+fn facts(model: ModelId, known: &SimModel) -> PlanFacts {
+    let SimModel { spec, plan, .. } = known;
+    PlanFacts {
+        model,
+        generation: plan.generation,
+        batch_max: 1,
+        reads_video_memory: false,
+        interval: spec.interval,
+    }
 }

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use orinoco_board::Board;
+use orinoco_board::{Board, ChosenLevels};
 use orinoco_config::Faults;
 use orinoco_core::{Diagnosis, Nanos, StreamId};
 use orinoco_infer::Scratch;
@@ -195,15 +195,27 @@ impl<'s> Run<'s> {
 
     /// Requests another board.
     pub(super) fn reload(&mut self, board: Board) {
-        let (number, answers) = (self.next_reload, Arc::clone(&self.answers));
-        self.next_reload += 1;
-        self.asked.insert(number, self.simulator.now());
+        let (number, reply) = self.reply();
         self.simulator.note(|| {
             let names: Vec<&str> = board.streams.iter().map(|stream| &*stream.name).collect();
             format!("reload {number} asks for {names:?}")
         });
-        let reply = Reply::new(move |answer| answers.lock().expect("not poisoned").push((number, answer)));
         self.send(Action::Reload(board, reply));
+    }
+
+    /// Requests other levels of the models.
+    pub(super) fn choose_levels(&mut self, levels: ChosenLevels) {
+        let (number, reply) = self.reply();
+        self.simulator.note(|| format!("reload {number} asks for {levels:?}"));
+        self.send(Action::ChooseLevels(levels, reply));
+    }
+
+    /// Makes the reply of a request, with its number.
+    fn reply(&mut self) -> (u64, Reply) {
+        let (number, answers) = (self.next_reload, Arc::clone(&self.answers));
+        self.next_reload += 1;
+        self.asked.insert(number, self.simulator.now());
+        (number, Reply::new(move |answer| answers.lock().expect("not poisoned").push((number, answer))))
     }
 
     /// Requests the end, as `Control` does: sources know before the supervisor.

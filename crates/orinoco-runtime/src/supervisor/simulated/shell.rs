@@ -45,8 +45,8 @@ impl Run<'_> {
 
     fn carry_out(&mut self, effect: Effect<Prepared>) -> Option<Action<Prepared>> {
         match effect {
-            Effect::Prepare(board) => {
-                let why = self.prepare(*board).err()?;
+            Effect::Prepare(board, kind) => {
+                let why = self.prepare(*board, kind).err()?;
                 return Some(Action::Prepared(Err(why.into())));
             }
             Effect::Apply(prepared) => return Some(Action::Applied(self.apply(prepared))),
