@@ -266,6 +266,21 @@ fn the_exit_code_says_whether_a_board_file_can_run() {
 }
 
 #[test]
+fn an_absent_collector_keeps_no_board_from_running_and_wrong_settings_do() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let model = root().join("models/person-nano").display().to_string();
+    // Nobody listens on port 9 of this machine.
+    let otlp = "[otlp]\nendpoint = \"http://127.0.0.1:9\"";
+    let file = board(dir.path(), &model, "test://ball?width=320&height=240", otlp);
+    let (code, found) = report(&mut doctor(&["--board", &file]));
+    assert_eq!(code, Some(0), "{found:#}");
+    check(part(&found, "otlp", "collector"), "missing", &["no connection"]);
+    let (code, found) = report(doctor(&["--board", &file]).env("OTEL_TRACES_SAMPLER_ARG", "2"));
+    assert_eq!(code, Some(1), "{found:#}");
+    check(part(&found, "otlp", "settings"), "broken", &["OTEL_TRACES_SAMPLER_ARG"]);
+}
+
+#[test]
 fn a_memory_plan_that_does_not_fit_is_named() {
     if !engines().contains(&"ort-cpu") {
         return;

@@ -86,6 +86,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "orinoco-memory",
             "orinoco-media",
             "orinoco-model",
+            "orinoco-otlp",
             "orinoco-pipeline",
             "orinoco-runtime",
             "orinoco-sysroot",

@@ -8,6 +8,7 @@ mod check;
 mod engines;
 mod governor;
 mod machine;
+mod otlp;
 mod sensors;
 mod sources;
 

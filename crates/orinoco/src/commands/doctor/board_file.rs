@@ -20,7 +20,7 @@ use orinoco_uri::SourceKind;
 
 use super::advice::System;
 use super::check::{Fix, Group, part, with_fix};
-use super::{engines, governor, sources};
+use super::{engines, governor, otlp, sources};
 
 /// Longest time of the trial: models are loaded, and each source gives a frame.
 const TRIAL_MAX: Duration = Duration::from_secs(60);
@@ -47,8 +47,13 @@ impl Checker<'_> {
             board.models.iter().map(|model| self.model(model, &board, &engines)).collect();
         parts.extend(board.streams.iter().map(|stream| self.stream(stream)));
         parts.extend(self.sinks(&board));
+        let otlp = board.otlp.iter().flat_map(|spec| otlp::check(spec, &|name| std::env::var(name).ok()));
+        // A collector may be away; wrong settings keep the daemon from starting.
+        let (wrong, collectors): (Vec<_>, Vec<_>) = otlp.partition(|part| part.state == PartState::Broken);
+        parts.extend(wrong);
         // Without its helper a board runs ungoverned, so this keeps none from running.
-        let governor = board.governor.as_ref().map(|spec| governor::check(spec, self.system));
+        let governor = board.governor.as_ref().filter(|spec| spec.needs_helper());
+        let governor = governor.map(|spec| governor::check(spec, self.system));
         let is_fine = |parts: &[MachinePart]| !parts.iter().any(is_fault);
         parts.push(match is_fine(&parts) {
             true => self.plan(&board, &engines),
@@ -59,6 +64,7 @@ impl Checker<'_> {
             false => skipped("trial", "one frame", "something above is missing"),
         });
         let can_run = is_fine(&parts);
+        parts.extend(collectors);
         parts.extend(governor);
         let verdict = BoardFileVerdict { file: path.display().to_string(), board: board.name, can_run };
         Ok((verdict, parts))
