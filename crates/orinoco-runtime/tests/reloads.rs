@@ -131,11 +131,14 @@ fn threads() -> Vec<String> {
 
 /// Returns the figures after the streams that left have ended: their lanes execute the waiting frames first.
 fn settled() -> Figures {
-    let of_others =
-        |names: &[String]| names.iter().filter(|name| *name == "src-b" || *name == "sink-b").count();
+    // A thread that starts has the name of the one that started it for a moment.
+    let count =
+        |names: &[String], wanted: &[&str]| names.iter().filter(|name| wanted.contains(&&***name)).count();
+    let is_settled =
+        |names: &[String]| count(names, &["src-b", "sink-b"]) == 2 && count(names, &["supervisor"]) == 1;
     let mut names = threads();
     for _ in 0..WAIT_MAX.as_millis() / 20 {
-        if of_others(&names) == 2 {
+        if is_settled(&names) {
             break;
         }
         thread::sleep(Duration::from_millis(20));
