@@ -1,9 +1,11 @@
 //! Overhead of telemetry: the daemon with all of it (sensors, energy, control socket, scrapes and status clients) compared with
-//! the daemon without. Runs alternate in ABBA order, so that a machine that grows slower or warmer burdens both alike.
+//! the daemon without. Runs alternate in ABBA order, so that a machine that grows slower or warmer burdens both alike. The sensors are
+//! those of a synthetic board: files in a folder.
 
 mod clients;
 mod daemon;
 mod statistics;
+mod synthetic;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -119,10 +121,11 @@ impl Comparison {
     }
 }
 
-/// Binaries and the folder of the runs.
+/// Binaries, the folder of the runs, and that of the synthetic board.
 struct Bench {
     orinocod: PathBuf,
     folder: PathBuf,
+    sysroot: PathBuf,
 }
 
 impl Bench {
@@ -131,7 +134,9 @@ impl Bench {
         ensure!(orinocod.is_file(), "{} does not exist: run `make build`", orinocod.display());
         let folder = target_dir().join("overhead");
         std::fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
-        Ok(Self { orinocod, folder })
+        let sysroot = folder.join("sysroot");
+        synthetic::write(&sysroot)?;
+        Ok(Self { orinocod, folder, sysroot })
     }
 
     /// Measures `repeats` runs, and returns the medians.
@@ -147,10 +152,15 @@ impl Bench {
     fn full_speed(&self, telemetry: Telemetry, frames: u64) -> Result<Sample> {
         let source = format!("test://ball?width=320&height=240&frames={frames}");
         let board = board_file(telemetry, &[(&source, None)]);
-        let daemon = Daemon::start(&self.orinocod, &self.folder, &board)?;
+        let daemon = Daemon::start(&self.orinocod, &self.folder, &self.sysroot, &board)?;
         let clients = Clients::start(daemon.addresses()?);
         let (summary, cpu) = daemon.wait()?;
         clients.finish()?;
+        ensure!(
+            summary.power.energy_j.is_some() == (telemetry == Telemetry::On),
+            "the energy is measured: {}",
+            summary.power.source
+        );
         let stream = summary.streams.first().context("the summary has no stream")?;
         ensure!(stream.frames_out == frames, "{} of {frames} frames came through", stream.frames_out);
         Ok(Sample { wall_us: 1e6 / stream.fps, cpu_us: cpu.as_secs_f64() * 1e6 / frames as f64 })
@@ -167,7 +177,7 @@ impl Bench {
             let streams: Vec<(&str, Option<u32>)> =
                 sources.iter().map(|source| (source.as_str(), Some(LATENCY_MS_MAX))).collect();
             let board = board_file(telemetry, &streams);
-            let daemon = Daemon::start(&self.orinocod, &self.folder, &board)?;
+            let daemon = Daemon::start(&self.orinocod, &self.folder, &self.sysroot, &board)?;
             let clients = Clients::start(daemon.addresses()?);
             let (summary, _) = daemon.wait()?;
             let counts = clients.finish()?;

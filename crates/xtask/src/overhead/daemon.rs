@@ -40,11 +40,12 @@ pub(super) struct Daemon {
 }
 
 impl Daemon {
-    pub(super) fn start(program: &Path, folder: &Path, board: &str) -> Result<Self> {
+    pub(super) fn start(program: &Path, folder: &Path, sysroot: &Path, board: &str) -> Result<Self> {
         let path = folder.join("board.toml");
         fs::write(&path, board).with_context(|| format!("writing {}", path.display()))?;
         let mut command = Command::new(program);
-        command.arg("--board").arg(&path).arg("--summary").arg(folder.join("summary.json"));
+        command.arg("--board").arg(&path).arg("--sysroot").arg(sysroot);
+        command.arg("--summary").arg(folder.join("summary.json"));
         command.current_dir(folder).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn().with_context(|| format!("starting {}", program.display()))?;
         let log = BufReader::new(child.stderr.take().expect("it is piped"));
