@@ -18,6 +18,8 @@ use crate::sensors_status::sensors_status;
 
 /// Time between two readings of all sensors, and two reports.
 const SENSORS_EVERY: Duration = Duration::from_secs(1);
+/// Time until sensors are looked for again where no energy is measured: a driver may be loaded, or a chip answer, later.
+const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(30);
 
 /// Thread that reads the sensors of a board while it runs. It ends when this is dropped, after the last readings.
 pub(crate) struct Sampler {
@@ -68,6 +70,9 @@ impl Drop for Sampler {
 
 /// Work of the thread. It reads no clock: its caller passes the time.
 struct Sampling {
+    sysroot: Sysroot,
+    power_interval: Duration,
+    rng: Rng,
     sensors: Sensors,
     snapshot: Snapshot,
     feed: WorkFeed,
@@ -75,6 +80,8 @@ struct Sampling {
     meter: Result<RailMeter, String>,
     powers: Vec<Option<Watts>>,
     next_sensors: Nanos,
+    /// Time at which sensors are looked for again, if no energy is measured.
+    next_look: Nanos,
     monitor: Monitor,
 }
 
@@ -103,31 +110,39 @@ impl Sampling {
         feed: WorkFeed,
         monitor: Monitor,
     ) -> Self {
-        let now = clock.now();
-        let mut sensors = Sensors::discover(sysroot);
-        let rng = Rng::with_seed(clock.wall().unix_nanos());
-        let rails = EnergyRails::choose(
-            &mut sensors,
-            &detect(sysroot),
-            // A lane's thread waits for whatever unit its model uses, so its spans are those of the processor.
-            ComputeUnit::Cpu,
-            Some(power_interval),
-            now,
-        );
-        let meter = rails.map_err(|why| why.to_string()).and_then(|rails| RailMeter::new(&rails, rng, now));
-        let mut snapshot = Snapshot::default();
-        sensors.read(now, &mut snapshot);
         let mut sampling = Self {
-            sensors,
-            snapshot,
+            sysroot: sysroot.clone(),
+            power_interval,
+            rng: Rng::with_seed(clock.wall().unix_nanos()),
+            sensors: Sensors::discover(sysroot),
+            snapshot: Snapshot::default(),
             feed,
-            meter,
+            meter: Err(String::new()),
             powers: Vec::new(),
-            next_sensors: now + SENSORS_EVERY,
+            next_sensors: Nanos(0),
+            next_look: Nanos(0),
             monitor,
         };
-        sampling.publish();
+        sampling.begin(clock.now());
         sampling
+    }
+
+    /// Reads all sensors for the first time, and begins to measure if there are rails for it.
+    fn begin(&mut self, now: Nanos) {
+        let rails = EnergyRails::choose(
+            &mut self.sensors,
+            &detect(&self.sysroot),
+            // A lane's thread waits for whatever unit its model uses, so its spans are those of the processor.
+            ComputeUnit::Cpu,
+            Some(self.power_interval),
+            now,
+        );
+        let rng = Rng::with_seed(self.rng.u64(..));
+        self.meter = rails.map_err(|why| why.to_string()).and_then(|rails| RailMeter::new(&rails, rng, now));
+        self.snapshot = Snapshot::default();
+        self.sensors.read(now, &mut self.snapshot);
+        (self.next_sensors, self.next_look) = (now + SENSORS_EVERY, now + LOOK_AGAIN_AFTER);
+        self.publish();
     }
 
     /// Reads what is due at `now`. Returns the time of the next reading.
@@ -135,12 +150,15 @@ impl Sampling {
         let Ok(rails) = &mut self.meter else {
             // Without rails nothing must be read at random times.
             self.feed.take(|_| {});
-            if now >= self.next_sensors {
+            if now >= self.next_look {
+                self.sensors = Sensors::discover(&self.sysroot);
+                self.begin(now);
+            } else if now >= self.next_sensors {
                 self.sensors.read(now, &mut self.snapshot);
                 self.next_sensors = now + SENSORS_EVERY;
                 self.publish();
             }
-            return self.next_sensors;
+            return self.meter.as_ref().map_or(self.next_sensors, |rails| rails.next);
         };
         if now < rails.next {
             return rails.next;

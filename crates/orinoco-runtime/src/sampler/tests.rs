@@ -192,6 +192,29 @@ fn a_board_without_power_sensors_says_so_and_shows_its_other_sensors() {
 }
 
 #[test]
+fn rails_that_answer_later_are_measured_from_then_on() {
+    let board = Synthetic::new(&[], 0);
+    put(board.dir.path(), "curr1_input", "nonsense\n");
+    let feed = board.telemetry.subscribe_work().expect("nobody reads it");
+    let sysroot = Sysroot::at(board.dir.path());
+    let mut sampling = Sampling::new(&sysroot, INTERVAL, &Origin, feed, board.monitor.clone());
+    let energy = || board.monitor.readings().latest().energy.clone();
+    assert!(energy().is_err());
+    put(board.dir.path(), "curr1_input", "800\n");
+    let run = |sampling: &mut Sampling, end: u64| {
+        let mut now = Nanos(0);
+        while now.0 < end {
+            now = sampling.step(now);
+        }
+    };
+    run(&mut sampling, 29_000 * MS);
+    assert!(energy().is_err(), "it is not looked for at every reading");
+    run(&mut sampling, 60_000 * MS);
+    let joules = energy().unwrap_or_else(|why| panic!("{why}")).total.energy.to_f64();
+    assert!((100.0..=120.0).contains(&joules), "4 W for about 28 s: {joules} J");
+}
+
+#[test]
 fn the_thread_ends_with_its_owner() {
     let board = Synthetic::new(&[], 0);
     let clock: Arc<dyn Clock> = Arc::new(orinoco_pipeline::MonotonicClock::default());
