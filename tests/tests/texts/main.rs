@@ -76,7 +76,8 @@ fn shipped_sources() -> Vec<PathBuf> {
 
 fn add_sources(folder: &Path, sources: &mut Vec<PathBuf>) {
     for path in files_in(folder) {
-        let is_for_tests = path.file_stem().is_some_and(|name| name == "tests" || name == "testing");
+        let is_for_tests =
+            path.file_stem().is_some_and(|name| name == "tests" || name == "testing" || name == "simulated");
         if is_for_tests {
         } else if path.is_dir() {
             add_sources(&path, sources);
