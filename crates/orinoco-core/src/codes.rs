@@ -42,11 +42,10 @@ codes! {
     VERSION "E0109" Configuration "a file of another version"
         "Board and model files have version = 1. A higher version needs a newer Orinoco: update it."
     RELOAD "E0110" Configuration "a change that a running board cannot apply"
-        "On SIGHUP (`systemctl reload orinocod`) the daemon reads its board file again: it starts new streams, stops removed \
-         ones, and leaves the others running. Lanes, memory budget, engines, [control], [sensors], [otlp] and [governor] cannot change while the \
-         board runs. Without a \
-         `reloaded` line in the log, nothing has changed. With one, only the streams in the message could not be started or \
-         changed: reload again."
+        "On `systemctl reload orinocod` (SIGHUP) the daemon reads its board file again: it starts new streams, stops removed ones, \
+         replaces changed models and leaves the rest running. `lanes` and the sections [memory], [inference], [control], [sensors], \
+         [otlp] and [governor] need `systemctl restart orinocod`. If the log has no `reloaded` line, nothing changed. If it has one, \
+         everything was applied except the streams or models that the messages name; reload again for those."
     BOARD_PROFILE "E0111" Configuration "no such board profile"
         "A profile is what is publicly known of a kind of board. `orinoco board list` shows the names of all; `orinoco board detect` \
          says which one this machine has."
@@ -166,15 +165,15 @@ codes! {
          is only a warning: the board runs without it."
     CONTROL_REQUEST "E0902" Configuration "a request that the control socket refuses"
         "The control socket answers GET and HEAD, and POST for /v1/dump. Over TCP, /v1/dump is refused, and so is a Host \
-         header that is not localhost or the listening address with its port: a web page could otherwise read the status by \
-         its own name for this machine (DNS rebinding). Request bodies are refused. docs/control-socket.md has all paths."
+         header that is not localhost or the listening address with its port, so that a web page cannot reach the daemon \
+         through a DNS name that the attacker controls (DNS rebinding). Request bodies are refused. docs/control-socket.md has all paths."
     CONTROL_UNAVAILABLE "E0903" RunFailed "a status that is not available"
         "The board is still starting, the run did not answer in time, or too many clients are connected. Try again; if the run \
          does not answer, the daemon's log (`journalctl -u orinocod`) says what it does."
     DAEMON_ABSENT "E0911" RunFailed "no daemon runs here"
         "Nobody listens at the daemon's control socket. `systemctl status orinocod` says whether the daemon runs, and `journalctl -u \
          orinocod` why it does not. The socket is /run/orinoco/orinoco.sock unless the board file or ORINOCO_SOCKET names another; \
-         --socket takes its path, and --address the daemon's address on loopback TCP, where the board file has one."
+         --socket takes its path, and --address the daemon's address on loopback TCP, if the board file sets [control] listen."
     DAEMON_DENIED "E0912" RunFailed "a control socket that this user may not use"
         "The control socket is for its owner and the members of its group, orinoco. `sudo usermod -aG orinoco \"$USER\"` adds you to it; \
          the change holds from your next login on. `id -nG` lists your groups."
@@ -185,24 +184,28 @@ codes! {
         "Something answered, but not with a status that this program reads: another program has the socket or the port, or the daemon \
          is of another version. `orinoco --version` and `orinocod --version` must be the same."
     GOVERNOR_HELPER "E0921" RunFailed "a governor without its helper"
-        "The board file has [governor], and the daemon has no privileges: orinoco-helper, a small program of root, sets power mode and \
-         clocks for it. `sudo systemctl enable --now orinoco-helper.socket` starts it, `journalctl -u orinoco-helper` has its log, and \
-         `orinoco doctor --board FILE` checks it. Without it the board runs on, and nothing is governed. It serves one client at a time: \
-         the user orinoco, or root."
+        "The board file has [governor], and the daemon has no privileges: orinoco-helper, a small program that runs as root, sets power \
+         mode and clocks for it. `sudo systemctl enable --now orinoco-helper.socket` starts it. If systemd says that the unit does not \
+         exist, install it (docs/governor.md, `The helper`). `journalctl -u orinoco-helper` has its log, and `orinoco doctor --board FILE` \
+         checks it. Without it the daemon keeps running, but without the governor. The helper accepts one client at a time, as the user \
+         orinoco or root."
     GOVERNOR_STEP "E0922" RunFailed "a power setting that could not be changed"
         "The helper refused a step of the governor, or the board did not take the value; the message says which. Nothing was changed, \
-         and the governor tries again later. `journalctl -u orinoco-helper` has more."
+         and the governor tries again later. Or the board has none of the power modes and clocks that [governor] allows: change its \
+         `modes` or `actuators`. `journalctl -u orinoco-helper` has more."
     GOVERNOR_BLIND "E0923" RunFailed "a governor without readings"
-        "A sensor that the governor needs gives no values: the input power if power_limit is set, or the temperatures. What is not known is \
-         not taken for 0: the governor lowers the power step by step until the sensor is back. `orinoco status` shows all sensors \
-         with the reasons why some cannot be read. A board without a power sensor cannot have a power_limit."
-    GOVERNOR_LIMIT "E0924" RunFailed "a limit that the board cannot hold"
-        "Power or temperature is above its limit at the lowest levels of all actuators that the governor may change. Allow it more modes or \
-         actuators, give the board less to do, cool it better, or raise the limit."
+        "A sensor that the governor needs gives no values: the input power if power_limit is set, or the temperatures. A missing \
+         reading counts as a possible overload, not as 0: the governor lowers the power step by step until the sensor is back. `orinoco \
+         status` shows all sensors with the reasons why some cannot be read. If the sensor stays missing, remove the limit that needs it \
+         and restart the daemon. A board without a power sensor cannot have a power_limit."
+    GOVERNOR_LIMIT "E0924" RunFailed "a power or temperature limit that cannot be met"
+        "Power or temperature is above its limit at the lowest levels of all actuators that the governor may change. Add modes or \
+         actuators in [governor], give the board less to do, cool it better, or raise the limit."
     OTLP_SETTINGS "E0931" Configuration "an OTLP export that cannot be set up"
         "A board file with [otlp] sends metrics and traces to an OpenTelemetry collector. What the section leaves out comes from \
-         OpenTelemetry's environment variables (OTEL_...), and one of those, or the file of headers, is wrong. The file may hold a \
-         token, so only its owner may read it, and no message shows its values. docs/otlp.md has all keys and variables."
+         OpenTelemetry's environment variables (OTEL_...), and one of those, or the headers file, is wrong. The message names the \
+         variable, or the line of the headers file; correct it and start the daemon again. The headers file may hold a token, so only its \
+         owner may read it, and no message shows its values. docs/otlp.md has all keys and variables."
 }
 
 #[cfg(test)]
