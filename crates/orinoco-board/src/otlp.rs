@@ -142,7 +142,7 @@ mod tests {
             "[otlp]\nendpoint = 'https://me:secret@collector'\nheaders_file = 3\ntimeout_ms = 10\n\
              metrics_interval_ms = 10\ntrace_ratio = 1.5\nprotocol = 'grpc'\n",
             expect![[r#"
-                b.toml:7: key `otlp.endpoint`: https is not supported; send to a collector on this board or in its own network by http://, and let it forward by TLS
+                b.toml:7: key `otlp.endpoint`: https is not supported; run an OpenTelemetry Collector on this board or its local network, send to it with http://, and let it forward over TLS
                 b.toml:8: key `otlp.headers_file`: it is a whole number; write a string in quotes
                 b.toml:9: key `otlp.timeout_ms`: 10 is outside its range; choose 100 to 60000
                 b.toml:10: key `otlp.metrics_interval_ms`: 10 is outside its range; choose 1000 to 3600000

@@ -84,12 +84,12 @@ impl Counts {
             rejected.add(&[("signal", signal.name())], value(&self.rejected[signal as usize]));
         }
         let mut frames =
-            counter("orinoco_otlp_frames_total", "Sampled frames, by whether their spans were made.");
+            counter("orinoco_otlp_frames_total", "Sampled frames, by outcome (traced, incomplete).");
         frames.add(&[("outcome", "traced")], value(&self.frames_traced));
         frames.add(&[("outcome", "incomplete")], value(&self.frames_incomplete));
         let mut lost = counter(
             "orinoco_otlp_records_lost_total",
-            "Records that the trace overwrote before the exporter read them.",
+            "Records that were overwritten in Orinoco's internal trace buffer before they were exported.",
         );
         lost.add(&[], value(&self.records_lost));
         vec![requests, rejected, frames, lost]

@@ -18,9 +18,9 @@ const OWN: [HeaderName; 5] = [CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HOST, TR
 /// Bits of a file's mode by which others than its owner may use it.
 const OTHERS: u32 = 0o077;
 
-/// Kind of a file of headers.
+/// Kind of a headers file.
 const FILE: FileKind = FileKind {
-    noun: "a file of headers",
+    noun: "a headers file",
     bytes_max: 64 << 10,
     code: &codes::OTLP_SETTINGS,
     next: "check headers_file in [otlp]",
@@ -63,12 +63,8 @@ impl Headers {
             let (name, value) = line.split_once(':').unwrap_or((line, ""));
             headers.add(name, value).map_err(|fault| {
                 let subject = format!("{}:{number}", path.display());
-                Diagnosis::new(
-                    &codes::OTLP_SETTINGS,
-                    subject,
-                    fault.cause(),
-                    "write `name: value` in each line",
-                )
+                let next = fault.next("write `name: value` in each line");
+                Diagnosis::new(&codes::OTLP_SETTINGS, subject, fault.cause(), next)
             })?;
         }
         Ok(headers)
@@ -98,9 +94,17 @@ impl Headers {
 impl HeaderFault {
     pub(crate) fn cause(self) -> &'static str {
         match self {
-            Self::Name => "the name of a header is missing or has a character that none may have",
-            Self::Value => "the value of a header is missing or has a character that none may have",
+            Self::Name => "the name of a header is missing or has a character that is not allowed there",
+            Self::Value => "the value of a header is missing or has a character that is not allowed there",
             Self::Own => "the exporter sets this header itself",
+        }
+    }
+
+    /// Returns the next step; `form` is how headers are written there.
+    pub(crate) fn next(self, form: &'static str) -> &'static str {
+        match self {
+            Self::Name | Self::Value => form,
+            Self::Own => "remove this header",
         }
     }
 }

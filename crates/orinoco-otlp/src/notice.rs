@@ -91,7 +91,9 @@ impl fmt::Display for Notice {
         match &self.kind {
             NoticeKind::Failing { why } => write!(f, "otlp={signal} not sent, will be repeated: {why}"),
             NoticeKind::Recovered => write!(f, "otlp={signal} the collector accepts requests again"),
-            NoticeKind::Refused { why } => write!(f, "otlp={signal} refused, and lost: {why}"),
+            NoticeKind::Refused { why } => {
+                write!(f, "otlp={signal} the collector refused the request; its data is lost: {why}")
+            }
             NoticeKind::PartlyRejected { rejected: 0, message } => {
                 write!(f, "otlp={signal} accepted with a warning: {message}")
             }

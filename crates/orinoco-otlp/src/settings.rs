@@ -68,7 +68,7 @@ impl Settings {
     ///
     /// # Errors
     ///
-    /// All faults of the variables that are used, and of the file of headers. None of them quotes a header.
+    /// All faults of the variables that are used, and of the headers file. None of them quotes a header.
     pub fn new(spec: &OtlpSpec, variable: &dyn Fn(&str) -> Option<String>) -> Result<Option<Self>, Faults> {
         let wanted = BoardSettings(spec);
         let mut variables = Variables::new(variable);
@@ -111,7 +111,7 @@ impl BoardSettings<'_> {
             return false;
         }
         if !exporters.contains(&"otlp") {
-            variables.fault(name, "it names no exporter of this program", "set otlp or none");
+            variables.fault(name, "Orinoco does not support this exporter", "set otlp or none");
         }
         true
     }
@@ -169,7 +169,7 @@ impl BoardSettings<'_> {
             }
             Some(_) => {
                 let next = "set always_on, always_off or traceidratio, or trace_ratio in [otlp]";
-                variables.fault("OTEL_TRACES_SAMPLER", "it names no sampler of this program", next);
+                variables.fault("OTEL_TRACES_SAMPLER", "Orinoco does not support this sampler", next);
                 TRACE_RATIO
             }
         }
@@ -181,7 +181,8 @@ fn headers(signal: OtlpSignal, variables: &mut Variables<'_>) -> Headers {
     let mut headers = Headers::default();
     for (name, value) in variables.pairs(variable.as_ref()) {
         if let (Err(fault), Some(variable)) = (headers.add(&name, &value), &variable) {
-            variables.fault(&variable.name, fault.cause(), "write name1=value1,name2=value2");
+            let next = fault.next("write name1=value1,name2=value2");
+            variables.fault(&variable.name, fault.cause(), next);
         }
     }
     headers

@@ -101,7 +101,7 @@ impl EndpointFault {
         match self {
             Self::Malformed | Self::Scheme => "write an address such as http://127.0.0.1:4318",
             Self::Tls => {
-                "send to a collector on this board or in its own network by http://, and let it forward by TLS"
+                "run an OpenTelemetry Collector on this board or its local network, send to it with http://, and let it forward over TLS"
             }
             Self::Login => "put the header `authorization` into a file, and name it in headers_file",
             Self::Query => "write only http://HOST:PORT/PATH",

@@ -16,7 +16,7 @@ use crate::journal::{self, Level};
 ///
 /// # Errors
 ///
-/// A variable of the environment, or the file of headers, is wrong.
+/// A variable of the environment, or the headers file, is wrong.
 pub(crate) fn settings(spec: Option<&OtlpSpec>) -> Result<Option<Settings>, Faults> {
     let Some(spec) = spec else { return Ok(None) };
     Settings::new(spec, &|name| env::var(name).ok())

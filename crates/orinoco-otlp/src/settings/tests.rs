@@ -122,14 +122,14 @@ fn faults_are_named_without_secrets() {
         &OtlpSpec::default(),
         &wrong,
         expect![[r#"
-        OTEL_METRICS_EXPORTER: it names no exporter of this program; set otlp or none
+        OTEL_METRICS_EXPORTER: Orinoco does not support this exporter; set otlp or none
         OTEL_EXPORTER_OTLP_PROTOCOL: only http/protobuf is supported; set http/protobuf, or unset it
-        OTEL_EXPORTER_OTLP_ENDPOINT: https is not supported; send to a collector on this board or in its own network by http://, and let it forward by TLS
+        OTEL_EXPORTER_OTLP_ENDPOINT: https is not supported; run an OpenTelemetry Collector on this board or its local network, send to it with http://, and let it forward over TLS
         OTEL_EXPORTER_OTLP_HEADERS: it is not a list of pairs; write key1=value1,key2=value2
         OTEL_EXPORTER_OTLP_TIMEOUT: it is not a number within its range; set a number from 100 to 60000
         OTEL_METRIC_EXPORT_INTERVAL: it is not a number within its range; set a number from 1000 to 3600000
         OTEL_EXPORTER_OTLP_TRACES_COMPRESSION: only none is supported; set none, or unset it
-        OTEL_TRACES_SAMPLER: it names no sampler of this program; set always_on, always_off or traceidratio, or trace_ratio in [otlp]
+        OTEL_TRACES_SAMPLER: Orinoco does not support this sampler; set always_on, always_off or traceidratio, or trace_ratio in [otlp]
         OTEL_RESOURCE_ATTRIBUTES: it is not a list of pairs; write key1=value1,key2=value2"#]],
     );
     let file = OtlpSpec { headers_file: Some("/nowhere/headers".into()), ..board() };
