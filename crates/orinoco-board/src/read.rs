@@ -650,7 +650,7 @@ mod tests {
                 b.toml:3: key `governor.power_limit`: it is a whole number; write a string in quotes
                 b.toml:4: key `governor.temperature_limit`: `80 F` is not a number with its unit; write temperature_limit = "80 °C"
                 b.toml:5: key `governor.p99`: `0 ms` is outside 1 ms to 60000 ms; write p99 = "100 ms"
-                b.toml:6: key `governor.modes`: it names no power mode; list names of power modes (`orinoco board detect` shows them), or remove the key
+                b.toml:6: key `governor.modes`: the list is empty or has an empty name; list names of power modes (`orinoco board detect` shows them), or remove the key
                 b.toml:7: key `governor.actuators`: no actuator is called `fan`; use power-mode, gpu-clock, cpu-clock, interval, model-variant
                 b.toml:7: key `governor.actuators`: `gpu-clock` is listed more than once; list it once
                 b.toml:8: key `governor.helper`: the path has 0 bytes; write the path of a socket, of at most 107 bytes
@@ -666,12 +666,12 @@ mod tests {
             &governor("power_limit = '600 W'\nactuators = []\n"),
             expect![[r#"
             b.toml:3: key `governor.power_limit`: `600 W` is outside 1 W to 500 W; write power_limit = "15 W"
-            b.toml:4: key `governor.actuators`: it names no actuator; use power-mode, gpu-clock, cpu-clock, interval, model-variant"#]],
+            b.toml:4: key `governor.actuators`: the list is empty; use power-mode, gpu-clock, cpu-clock, interval, model-variant"#]],
         );
         check(
             &governor(""),
             expect![
-                "b.toml:2: key `governor.enabled`: the governor has nothing to hold; set power_limit, temperature_limit or p99, or enabled = false"
+                "b.toml:2: key `governor.enabled`: [governor] has no limit and no p99 target; set power_limit, temperature_limit or p99, or enabled = false"
             ],
         );
     }

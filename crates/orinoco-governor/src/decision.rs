@@ -3,6 +3,8 @@ use std::time::Duration;
 
 use orinoco_core::{Celsius, Choice, Watts};
 
+use crate::trend::AHEAD;
+
 /// Result of one tick: the state, and at most one step.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decision {
@@ -141,10 +143,14 @@ impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Power { power, limit } => {
-                write!(f, "the input power of {power:.1} reaches the limit of {limit:.1}")
+                write!(f, "the input power of {power:.1} is too high for the limit of {limit:.1}")
             }
             Self::Temperature { zone, now, soon, limit } => {
-                write!(f, "{zone} is at {now:.1}, soon at {soon:.1}, and its limit is {limit:.1}")
+                let ahead = AHEAD.as_secs();
+                write!(
+                    f,
+                    "{zone} is at {now:.1} and expected at {soon:.1} in {ahead} s, too high for its limit of {limit:.1}"
+                )
             }
             Self::Latency { stream, p99, target } => {
                 let (p99, target) = (p99.as_secs_f64() * 1e3, target.as_secs_f64() * 1e3);

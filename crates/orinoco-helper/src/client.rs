@@ -26,7 +26,7 @@ pub enum ClientError {
     #[error("the connection to the helper broke")]
     Broken(#[source] io::Error),
     /// It answers something that this program does not understand.
-    #[error("the helper's answer is not understood: it is of another version")]
+    #[error("the helper is from another version of Orinoco")]
     Answer,
     /// It refuses.
     #[error("the helper refuses: {}", .0.text)]

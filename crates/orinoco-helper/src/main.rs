@@ -14,10 +14,10 @@ const USAGE: &str = "usage: orinoco-helper [--restore] [--user NAME] [--root DIR
 
 Serves the socket that systemd passes as standard input (orinoco-helper.socket).
 
-  --restore     restore the power settings that a killed helper left, and end
-  --user NAME   user that may ask, in addition to root [default: orinoco]
+  --restore     restore the original power settings after a helper was killed, and exit
+  --user NAME   user that may connect, in addition to root [default: orinoco]
   --root DIR    read and write the files of a board in this folder instead of this machine's
-  --version     print the version, and end
+  --version     print the version, and exit
 ";
 
 /// Command line.
@@ -70,7 +70,7 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Args, String> {
 
 fn serve(settings: PowerSettings, peers: Peers) -> Result<(), String> {
     let socket = io::stdin().as_fd().try_clone_to_owned();
-    let socket = socket.map_err(|why| format!("standard input cannot be taken: {why}"))?;
+    let socket = socket.map_err(|why| format!("standard input is not a usable socket: {why}"))?;
     let shown = |why: orinoco_helper::ServerError| {
         let source = std::error::Error::source(&why).map(|source| format!(": {source}"));
         format!("{why}{}", source.unwrap_or_default())

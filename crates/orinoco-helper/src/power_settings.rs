@@ -100,7 +100,7 @@ impl PowerSettings {
         let set = NvpModes::read(&self.sysroot).map_err(|why| failed(why.to_string()))?;
         match set.current().map(|mode| mode.name.as_str()) {
             Some(set) if set == name => Ok(()),
-            _ => Err(failed(format!("nvpmodel ended without an error, and {name} is not set"))),
+            _ => Err(failed(format!("nvpmodel reported success, but power mode {name} is not active"))),
         }
     }
 
@@ -111,7 +111,8 @@ impl PowerSettings {
         let max = domain.max(&self.sysroot).map_err(|why| failed(why.to_string()))?;
         let ceiling = self.ceiling(domain, max);
         if !domain.available.contains(&hertz) || hertz > ceiling {
-            return Err(not_listed("the clock is none of those that can be set"));
+            let text = "the driver does not offer this clock, or the power mode does not allow it";
+            return Err(not_listed(text));
         }
         if hertz == max {
             return Ok(());
@@ -153,7 +154,7 @@ impl PowerSettings {
         let domains = clock_domains(&self.sysroot);
         for SavedClock { domain, hertz } in saved.clocks {
             let Some(domain) = domains.iter().find(|known| known.name == domain) else {
-                faults.push(format!("{domain} is gone"));
+                faults.push(format!("{domain} no longer exists on this machine, so it cannot be restored"));
                 continue;
             };
             if domain.max(&self.sysroot).ok() != Some(hertz) {
@@ -173,7 +174,8 @@ impl PowerSettings {
         if modes.current().is_some_and(|mode| mode.name == name) {
             return Ok(());
         }
-        let mode = modes.named(name).ok_or_else(|| format!("power mode {name} is gone"))?;
+        let lost = || format!("power mode {name} no longer exists on this machine, so it cannot be restored");
+        let mode = modes.named(name).ok_or_else(lost)?;
         nvpmodel::set_mode(&self.sysroot, mode.id)
     }
 

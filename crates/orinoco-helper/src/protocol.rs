@@ -116,7 +116,8 @@ impl Request {
     /// Reads a request from a line without its new line.
     pub(crate) fn parse(line: &[u8]) -> Result<Self, Refusal> {
         serde_json::from_slice(line)
-            .map_err(|why| Refusal::new(RefusalReason::NotARequest, format!("the line is no request: {why}")))
+            .map_err(|why| format!("the line is not a valid request: {why}"))
+            .map_err(|text| Refusal::new(RefusalReason::NotARequest, text))
     }
 }
 

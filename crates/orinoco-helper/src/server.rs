@@ -86,12 +86,12 @@ impl Server {
     ) -> Result<Self, ServerError> {
         let prepare = || {
             if !sockopt::socket_acceptconn(&listener)? {
-                return Err(io::Error::other("it does not listen"));
+                return Err(io::Error::other("it is not a listening socket"));
             }
             listener.set_nonblocking(true)?;
             Ok(timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?)
         };
-        let timer = prepare().map_err(failed("taking the socket"))?;
+        let timer = prepare().map_err(failed("using the socket from systemd"))?;
         Ok(Self { listener, peers, settings, timer, silence_max, client: None })
     }
 
@@ -106,14 +106,15 @@ impl Server {
         loop {
             let (is_asked, is_called) = self.wait().map_err(failed("waiting for clients"))?;
             if is_asked && let Err(Gone) = self.serve(log) {
-                self.drop_client("its client is gone", log);
+                self.drop_client("the client disconnected", log);
             }
             if self.is_silent() {
                 let is_idle = self.client.is_none() && !self.settings.state().is_changed;
                 if is_idle {
                     return Ok(());
                 }
-                self.drop_client("its client is silent", log);
+                let seconds = self.silence_max.as_secs();
+                self.drop_client(&format!("the client sent nothing for {seconds} s"), log);
             }
             if is_called {
                 self.accept(log);
@@ -161,7 +162,7 @@ impl Server {
         let (uid, pid) = (peer.uid.as_raw(), peer.pid.as_raw_nonzero());
         let refusal = match &self.client {
             _ if !self.peers.allow(uid) => {
-                Some(Refusal::new(RefusalReason::NotAllowed, "only the daemon's user and root may ask"))
+                Some(Refusal::new(RefusalReason::NotAllowed, "only the daemon's user and root may connect"))
             }
             Some(_) => Some(Refusal::new(RefusalReason::Busy, "another client is connected")),
             None => None,

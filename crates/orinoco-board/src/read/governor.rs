@@ -44,7 +44,7 @@ pub(super) fn read_governor(table: TableReader<'_>, is_there: bool) -> Option<Go
     let limits = ["power_limit", "temperature_limit", "p99"];
     if is_enabled && !limits.iter().any(|key| table.has(key)) {
         let next = "set power_limit, temperature_limit or p99, or enabled = false";
-        table.fault("enabled", &codes::KEY_MISSING, "the governor has nothing to hold", next);
+        table.fault("enabled", &codes::KEY_MISSING, "[governor] has no limit and no p99 target", next);
     }
     table.finish();
     is_enabled.then_some(spec)
@@ -75,7 +75,7 @@ fn read_modes(table: &TableReader<'_>) -> Option<Vec<String>> {
     let modes = table.texts_given("modes")?;
     if modes.is_empty() || modes.iter().any(|mode| mode.trim().is_empty()) {
         let next = "list names of power modes (`orinoco board detect` shows them), or remove the key";
-        table.fault("modes", &codes::KEY_RANGE, "it names no power mode", next);
+        table.fault("modes", &codes::KEY_RANGE, "the list is empty or has an empty name", next);
     }
     Some(modes)
 }
@@ -103,7 +103,7 @@ fn read_actuators(table: &TableReader<'_>) -> Vec<GovernorActuator> {
         }
     }
     if names.is_empty() {
-        table.fault("actuators", &codes::KEY_RANGE, "it names no actuator", next);
+        table.fault("actuators", &codes::KEY_RANGE, "the list is empty", next);
     }
     actuators
 }

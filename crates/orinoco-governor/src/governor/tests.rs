@@ -84,7 +84,7 @@ fn a_board_within_its_limits_is_left_alone() {
 #[test]
 fn too_much_power_lowers_the_clock_at_once_and_then_the_mode() {
     let hot = |_: u64, inputs: &mut Inputs| inputs.power = Some(Watts::from_units(20));
-    let reason = "the input power of 20.0 W reaches the limit of 15.0 W";
+    let reason = "the input power of 20.0 W is too high for the limit of 15.0 W";
     let expected = [
         format!("0 gpu 306 MHz: {reason}"),
         format!("2 power-mode 7W: {reason}"),
@@ -138,7 +138,8 @@ fn a_rising_temperature_is_answered_before_its_limit() {
         inputs.zones[0].temperature = Some(Celsius::from_f64(70.0 + second as f64));
     };
     let first = steps(0..14, rising).into_iter().next().expect("a step");
-    assert_eq!(first, "5 gpu 408 MHz: tj-thermal is at 75.0 °C, soon at 83.0 °C, and its limit is 85.0 °C");
+    let reason = "tj-thermal is at 75.0 °C and expected at 83.0 °C in 8 s, too high for its limit of 85.0 °C";
+    assert_eq!(first, format!("5 gpu 408 MHz: {reason}"));
 }
 
 #[test]

@@ -46,7 +46,8 @@ impl Helper {
     /// Sends a request, and returns the state after it. The error is a fault of the step, or of the connection.
     pub(super) fn ask(&mut self, now: Nanos, request: &Request) -> Result<PowerState, Diagnosis> {
         let Some(client) = &mut self.client else {
-            return Err(self.fault("it is not connected", "wait until it is"));
+            let next = "it tries again every 10 s; see `journalctl -u orinoco-helper`";
+            return Err(self.fault("the daemon is not connected to the helper", next));
         };
         match client.ask(request) {
             Err(ClientError::Refused(refusal)) => {
@@ -89,8 +90,11 @@ impl Helper {
             ClientError::Refused(refusal) if refusal.reason == RefusalReason::Busy => {
                 self.fault(&why.to_string(), "stop the other daemon that governs this board")
             }
-            ClientError::Refused(_) => self
-                .fault(&why.to_string(), "run the daemon as the user orinoco, or give the helper its --user"),
+            ClientError::Refused(_) => {
+                let next = "run the daemon as the user orinoco, or start orinoco-helper with --user set to the \
+                            daemon's user";
+                self.fault(&why.to_string(), next)
+            }
         }
     }
 

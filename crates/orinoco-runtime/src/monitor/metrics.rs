@@ -338,7 +338,7 @@ fn sensors(readings: &Latest) -> Vec<Metric> {
         gauges("orinoco_temperature_celsius", "Temperature of a thermal zone or sensor.", "zone", zones),
         gauges("orinoco_clock_hertz", "Present frequency of a device or group of cores.", "device", clocks),
         gauges("orinoco_device_load_ratio", "Share of its time that a device was in use.", "device", loads),
-        gauges("orinoco_fan_duty_ratio", "Share of its full power with which a fan is driven.", "fan", fans),
+        gauges("orinoco_fan_duty_ratio", "Duty cycle of a fan, 0 to 1.", "fan", fans),
     ];
     let single = [
         ("orinoco_cpu_load_ratio", "Share of the processor's time that was in use.", sensors.cpu_load),
@@ -361,7 +361,8 @@ fn governor(governor: &GovernorStatus) -> Vec<Metric> {
     for (direction, count) in [("up", governor.steps_up), ("down", governor.steps_down)] {
         steps.add(&[("direction", direction)], MetricValue::Number(count as f64));
     }
-    let limiting = "Whether the governor holds the power down: 1 for a limit or a missing sensor, else 0.";
+    let limiting =
+        "Whether the governor lowers the power or keeps it low: 1 for a limit or a missing sensor, else 0.";
     vec![
         number(
             "orinoco_governor_available",

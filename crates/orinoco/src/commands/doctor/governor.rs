@@ -24,13 +24,13 @@ pub(super) fn check(spec: &GovernorSpec, system: &System) -> MachinePart {
     match Client::connect(&socket) {
         Ok((_, state)) => report(PartState::Ok, shown(&state)),
         Err(ClientError::Refused(refusal)) if refusal.reason == RefusalReason::Busy => {
-            report(PartState::Ok, "it answers, and serves the daemon".to_owned())
+            report(PartState::Ok, "it is running, and the daemon is connected to it".to_owned())
         }
         Err(ClientError::Refused(refusal)) if refusal.reason == RefusalReason::NotAllowed => {
-            report(PartState::Ok, "it answers, and serves the daemon's user only".to_owned())
+            report(PartState::Ok, "it is running; only the daemon's user and root may connect".to_owned())
         }
         Err(ClientError::Connect(why)) if why.kind() == ErrorKind::NotFound => {
-            let says = "its socket does not exist: the board runs, and nothing is governed";
+            let says = "its socket does not exist: the board file can run, but without the governor";
             with_fix(report(PartState::Missing, says.to_owned()), start("enable --now"))
         }
         Err(ClientError::Connect(why)) if why.kind() == ErrorKind::PermissionDenied => {
@@ -48,7 +48,8 @@ pub(super) fn check(spec: &GovernorSpec, system: &System) -> MachinePart {
 fn shown(state: &PowerState) -> String {
     let modes = state.power_modes.iter().filter(|mode| mode.can_be_set && !mode.is_current).count();
     let clocks = state.clocks.len();
-    format!("{} without a reboot, {}", count(modes as u64, "other power mode"), count(clocks as u64, "clock"))
+    let (modes, clocks) = (count(modes as u64, "other power mode"), count(clocks as u64, "clock"));
+    format!("can set {modes} without a reboot, and {clocks}")
 }
 
 #[cfg(test)]
