@@ -113,7 +113,11 @@ pub struct PeakRefused {
 impl fmt::Display for PeakRefused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (budget, peak, after) = (self.change.after.budget, self.change.peak(), self.change.after.spent());
-        writeln!(f, "the change exceeds the memory budget at its peak: {}", budget.excess_text(peak))?;
+        writeln!(
+            f,
+            "the reload would exceed the memory budget while old and new are both loaded: {}",
+            budget.excess_text(peak)
+        )?;
         writeln!(f, "{}", self.change)?;
         if let Some(Suggestion { change, spent }) = &self.suggestion {
             writeln!(f, "the smallest change that fits: {change}; then the peak is {spent}")?;
@@ -121,7 +125,8 @@ impl fmt::Display for PeakRefused {
         let least = peak.whole_mebibytes();
         write!(
             f,
-            "after the change the total is {after}: restart to load it, or set a budget of at least {least}"
+            "after the change the total is {after}: restart the daemon to load the new board, or set a budget of at \
+             least {least}"
         )
     }
 }

@@ -172,7 +172,7 @@ pub enum NeedsFault {
     #[error("batch or queue_frames of `{0}` is 0")]
     Empty(String),
     /// The sum is larger than [`BYTES_MAX`].
-    #[error("all needs together are more than {BYTES_MAX} bytes")]
+    #[error("all needs together are more than {} TiB", BYTES_MAX >> 40)]
     TooLarge,
 }
 

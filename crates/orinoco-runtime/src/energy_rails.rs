@@ -57,7 +57,7 @@ pub enum EnergyRailsError {
         /// Files and libraries that could not be read while looking for one, with the reasons.
         gaps: Vec<String>,
     },
-    /// A rail that is needed gives no power.
+    /// A rail that is needed has no power reading.
     Unreadable {
         /// Name of the rail.
         rail: String,
@@ -83,7 +83,7 @@ impl fmt::Display for EnergyRailsError {
                 if gaps.is_empty() { Ok(()) } else { write!(f, " ({})", gaps.join("; ")) }
             }
             Self::Unreadable { rail, source, reason } => {
-                write!(f, "rail {rail} of {source} gives no power: {reason}")
+                write!(f, "rail {rail} of {source} has no power reading: {reason}")
             }
             Self::TotalUnknown { rails } => write!(
                 f,

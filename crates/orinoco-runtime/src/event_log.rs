@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use orinoco_api::{EVENT_SCHEMA, EventJson, Fault};
-use orinoco_core::text::count;
+use orinoco_core::text::{count, mebibytes};
 use orinoco_core::{Clock, Diagnosis, Nanos};
 use orinoco_telemetry::{Event, EventSink};
 
@@ -133,15 +133,15 @@ fn parts(event: &Event) -> Parts {
             info("engine-chosen", model, format!("model {model}: {engine} {version}"))
         }
         Event::ModelReplaced { model, lane } => {
-            info("model-replaced", model, format!("model {model}: replaced on lane {lane}"))
+            info("model-replaced", model, format!("model {model}: new version now runs on lane {lane}"))
         }
         Event::IntervalChanged { model, interval } => {
             let text = format!("model {model}: inference interval {interval}");
             info("interval-changed", model, text)
         }
         Event::MemoryRefused { needed_bytes, budget_bytes, .. } => {
-            let text =
-                format!("the board needs {needed_bytes} bytes, and its budget is {budget_bytes} bytes");
+            let (needed, budget) = (mebibytes(*needed_bytes), mebibytes(*budget_bytes));
+            let text = format!("the board needs {needed} of memory, and its budget is {budget}");
             Parts { level: Warning, kind: "memory-refused", subject: None, text, why: None }
         }
         Event::ExecutionFailed { model, why } => fault(Error, "execution-failed", "model", model, why),

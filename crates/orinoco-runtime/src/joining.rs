@@ -236,10 +236,10 @@ pub(crate) fn reported_when_dropped<P: Send + 'static>(
 
 fn not_joined(spec: &BoardStream, why: JoinError) -> JoinFailure {
     let cause = match why {
-        JoinError::Ended => "its lane has just ended",
-        JoinError::NoPlan(_) => "its lane has just unloaded one of its models",
+        JoinError::Ended => "its lane stopped during the reload",
+        JoinError::NoPlan(_) => "its lane unloaded one of the stream's models during the reload",
         JoinError::VideoMemory(_) => {
-            "a model on its lane was just replaced, and no longer reads frames in video memory"
+            "the new version of a model on its lane cannot read frames from GPU memory"
         }
     };
     let next = "reload the board file again";

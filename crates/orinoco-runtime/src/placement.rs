@@ -101,9 +101,12 @@ mod tests {
             choose(&stream, needed, NewAreas::None).expect_err("no lane has room")
         };
         let host_short = refused(None, host(3 << 20));
-        assert!(host_short.contains("needs 2.0 MiB more scratch memory than the 1.0 MiB"), "{host_short}");
+        assert!(
+            host_short.contains("needs 2.0 MiB more scratch memory than its lane has (1.0 MiB)"),
+            "{host_short}"
+        );
         assert!(refused(None, host((1 << 20) + 1)).contains("needs less than 0.1 MiB more"));
-        assert!(refused(Some(1), host(1 << 20)).contains("than the less than 0.1 MiB"));
+        assert!(refused(Some(1), host(1 << 20)).contains("than its lane has (less than 0.1 MiB)"));
         let on_device = refused(None, ScratchSize { host_bytes: 0, device_bytes: 1 });
         assert!(on_device.contains("less than 0.1 MiB more scratch memory on the GPU"), "{on_device}");
         assert!(refused(Some(2), host(0)).contains("no lane has scratch memory for it"));

@@ -32,7 +32,7 @@ impl ScratchSize {
             false => (self.device_bytes, there.device_bytes, " on the GPU"),
         };
         let (short, there) = (mebibytes(needed - there), mebibytes(there));
-        format!("a model needs {short} more scratch memory{place} than the {there} planned for its lane")
+        format!("a model needs {short} more scratch memory{place} than its lane has ({there})")
     }
 
     /// Whether a model that needs this size can compute in the area `there`.

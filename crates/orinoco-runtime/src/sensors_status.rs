@@ -90,7 +90,7 @@ fn clocks(sensors: &Sensors, snapshot: &Snapshot, unknown: &mut Unknowns) -> Vec
         let name = names.unique(&device.name);
         all.push(ClockStatus {
             mhz: unknown.unless(&reading.clock, megahertz, || format!("clock of {name}")),
-            max_mhz: unknown.unless(&reading.max, megahertz, || format!("greatest clock of {name}")),
+            max_mhz: unknown.unless(&reading.max, megahertz, || format!("maximum clock of {name}")),
             load: unknown.unless(&reading.load, share, || format!("load of {name}")),
             name,
         });
@@ -100,7 +100,7 @@ fn clocks(sensors: &Sensors, snapshot: &Snapshot, unknown: &mut Unknowns) -> Vec
         let load = load_of(policy, &snapshot.cpu.cores);
         all.push(ClockStatus {
             mhz: unknown.unless(&reading.clock, megahertz, || format!("clock of {name}")),
-            max_mhz: unknown.unless(&reading.max, megahertz, || format!("greatest clock of {name}")),
+            max_mhz: unknown.unless(&reading.max, megahertz, || format!("maximum clock of {name}")),
             load: unknown.unless(&load, share, || format!("load of {name}")),
             name,
         });

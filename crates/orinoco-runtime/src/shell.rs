@@ -334,8 +334,8 @@ impl Shell {
             }
             Err(ExchangeError::Ended | ExchangeError::NoModel(_)) => None,
             Err(ExchangeError::VideoMemory(_)) => {
-                let cause =
-                    "its new version does not read the frames in video memory that a stream has just brought";
+                let cause = "its new version cannot read frames from GPU memory (NVMM), and a stream that \
+                             started during the reload delivers them";
                 let next = "reload the board file again";
                 Some(Err(Diagnosis::new(&codes::RELOAD, format!("model {name}"), cause, next)))
             }

@@ -129,9 +129,11 @@ impl EventSink for EventLines {
             Event::SourceRecovered { stream, after } => {
                 note(&format!("stream {stream}: reconnected after {:.1} s", after.as_secs_f64()));
             }
-            Event::ModelReplaced { model, lane } => note(&format!("model {model}: replaced on lane {lane}")),
+            Event::ModelReplaced { model, lane } => {
+                note(&format!("model {model}: new version now runs on lane {lane}"));
+            }
             Event::IntervalChanged { model, interval } => {
-                note(&format!("model {model}: inference interval {interval}"))
+                note(&format!("model {model}: inference interval {interval}"));
             }
             Event::CacheRefused { why } => note(&why),
             Event::MemoryRefused { refused, .. } => note(&refused.to_string()),

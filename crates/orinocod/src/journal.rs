@@ -158,7 +158,10 @@ impl EventSink for Journal {
                 log(Level::Info, &format!("model={model} engine={engine} version={version}"));
             }
             Event::ModelReplaced { model, lane } => {
-                log(Level::Info, &format!("model={model} lane={lane} replaced"));
+                log(
+                    Level::Info,
+                    &format!("model={model} lane={lane} replaced: the new version now runs on this lane"),
+                );
             }
             Event::IntervalChanged { model, interval } => {
                 log(Level::Info, &format!("model={model} interval={interval}"));

@@ -59,7 +59,7 @@ fn a_change_that_fits_only_by_itself_is_refused_at_its_peak() {
         &swapped(),
         &[],
         expect![[r#"
-            the change exceeds the memory budget at its peak: 16.4 MiB over budget (board)
+            the reload would exceed the memory budget while old and new are both loaded: 16.4 MiB over budget (board)
             NAME            KIND             DOMAIN    MIB      BYTES  CHANGE
             depth           weights          host     50.0   52428800  stays
             faces           weights          host      2.0    2097152  stays
@@ -78,7 +78,7 @@ fn a_change_that_fits_only_by_itself_is_refused_at_its_peak() {
             peak                             board   206.4  216420352
             budget                           board   190.0  199229440
             the smallest change that fits: move model `yolox` from lane 0 to lane 1; then the peak is 188.4 MiB
-            after the change the total is 148.4 MiB: restart to load it, or set a budget of at least 207 MiB (board)
+            after the change the total is 148.4 MiB: restart the daemon to load the new board, or set a budget of at least 207 MiB (board)
         "#]],
     );
 }
@@ -106,9 +106,9 @@ fn a_change_that_fits_next_to_the_running_board_is_suggested() {
         now + 50 * MIB,
         10 * MIB,
         expect![[r#"
-        the change exceeds the memory budget at its peak: 6.9 MiB over budget (board)
+        the reload would exceed the memory budget while old and new are both loaded: 6.9 MiB over budget (board)
         the smallest change that fits: set queue_frames of stream `shed` to 5 instead of 8; then the peak is 216.1 MiB
-        after the change the total is 215.0 MiB: restart to load it, or set a budget of at least 225 MiB (board)"#]],
+        after the change the total is 215.0 MiB: restart the daemon to load the new board, or set a budget of at least 225 MiB (board)"#]],
     );
     let dog = with(vec![model("dog", 1, 20, fixed(4), 1)], Vec::new());
     check_advice(
@@ -116,9 +116,9 @@ fn a_change_that_fits_next_to_the_running_board_is_suggested() {
         now + 30 * MIB,
         10 * MIB,
         expect![[r#"
-            the change exceeds the memory budget at its peak: 3.1 MiB over budget (board)
+            the reload would exceed the memory budget while old and new are both loaded: 3.1 MiB over budget (board)
             the smallest change that fits: remove model `dog`; then the peak is 178.1 MiB
-            after the change the total is 191.3 MiB: restart to load it, or set a budget of at least 202 MiB (board)"#]],
+            after the change the total is 191.3 MiB: restart the daemon to load the new board, or set a budget of at least 202 MiB (board)"#]],
     );
 }
 

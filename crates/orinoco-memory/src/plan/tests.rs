@@ -74,7 +74,7 @@ fn unsound_needs_are_refused_by_name() {
         model `a` is on lane 1; the board has 1, counted from 0
         batch or queue_frames of `a` is 0
         batch or queue_frames of `s` is 0
-        all needs together are more than 281474976710656 bytes
+        all needs together are more than 256 TiB
     "#]]
     .assert_eq(&(shown.join("\n") + "\n"));
 }

@@ -137,7 +137,7 @@ fn a_change_counts_what_runs_what_is_new_and_what_building_takes() {
         &[("a", 4), ("b", 6)],
         expect![[r#"
             board test: it is 1.0 MiB over its memory budget of 32.0 MiB during the reload; remove model `m6@1`, or restart the daemon: the new board fits on its own
-            the change exceeds the memory budget at its peak: 1.0 MiB over budget (board)
+            the reload would exceed the memory budget while old and new are both loaded: 1.0 MiB over budget (board)
             NAME           KIND     DOMAIN   MIB     BYTES  CHANGE
             m4             weights  host     4.0   4194304  stays
             lane 0 (m4)    scratch  host     2.0   2097152  stays
@@ -149,7 +149,7 @@ fn a_change_counts_what_runs_what_is_new_and_what_building_takes() {
             peak                    board   33.0  34603008
             budget                  board   32.0  33554432
             the smallest change that fits: remove model `m6@1`; then the peak is 24.0 MiB
-            after the change the total is 21.0 MiB: restart to load it, or set a budget of at least 33 MiB (board)
+            after the change the total is 21.0 MiB: restart the daemon to load the new board, or set a budget of at least 33 MiB (board)
         "#]],
     );
     assert_eq!(run.memory.running().bytes(), 9 * MIB, "what runs goes on");

@@ -182,6 +182,6 @@ fn a_board_without_a_known_total_is_not_measured() {
     assert_eq!(reason(&tree), expected);
     let tree = Tree::new();
     tree.with_ina3221(&ORIN).write("sys/class/hwmon/hwmon3/curr1_input", "nonsense");
-    let expected = "rail VDD_IN of /sys/class/hwmon/hwmon3 gives no power";
+    let expected = "rail VDD_IN of /sys/class/hwmon/hwmon3 has no power reading";
     assert!(reason(&tree).starts_with(expected), "{}", reason(&tree));
 }
