@@ -24,7 +24,7 @@ pub struct BoardRecording {
     pub files: usize,
     /// Number of contents of all files together, the first of each included.
     pub contents: usize,
-    /// Whether the recording ended early because it reached its greatest size.
+    /// Whether the recording ended early because it reached its maximum size.
     pub cut_short: bool,
     /// Files that were left out, and texts that were replaced, each with the reason.
     pub left_out: Vec<String>,

@@ -332,7 +332,7 @@ fn total(rails: &mut [RailReport], profile: Option<&Fact<&'static Profile>>) -> 
     };
     match rails.iter().find(is_input) {
         Some(rail) => {
-            let covers = "the whole input behind the sensor's shunt, as the kind of sensor or its label says";
+            let covers = "the board's whole input, according to the sensor's type or label";
             let name = Fact::new(rail.shown_name(), &rail.source);
             Total { rail: Some(name), covers: Some(Fact::new(covers.to_owned(), &rail.source)) }
         }

@@ -45,7 +45,7 @@ pub struct Recorded {
     pub rounds: u32,
     /// Number of rounds that were missed because an earlier one took too long.
     pub missed: u32,
-    /// Whether the recording ended early because it reached its greatest size.
+    /// Whether the recording ended early because it reached its maximum size.
     pub is_cut_short: bool,
 }
 
@@ -126,7 +126,7 @@ impl Recorder {
         self.recording.extend_to(now());
     }
 
-    /// Returns whether the recording has reached its greatest size and takes no more.
+    /// Returns whether the recording has reached its maximum size and takes no more.
     pub fn is_full(&self) -> bool {
         self.is_full
     }
@@ -135,7 +135,7 @@ impl Recorder {
     pub fn finish(mut self) -> Recording {
         if self.is_full {
             let line =
-                "The recording ended early, or has no more files, because it reached its greatest size.";
+                "The recording ended early, or has no more files, because it reached its maximum size.";
             self.left_out.insert(line.to_owned());
         }
         self.left_out.into_iter().for_each(|line| self.recording.add_left_out(line));

@@ -41,7 +41,7 @@ pub(crate) enum Command {
     Status(DaemonArgs),
     /// Show the power, heat and load of a board, its streams and its models on a screen that is updated every second
     Top(TopArgs),
-    /// Check this machine (board, engines, sources, sensors), or whether a board file can run here, and print the commands that correct the rest
+    /// Check this machine (board, engines, sources, sensors), or whether a board file can run here, and print the commands that fix what does not work
     Doctor(DoctorArgs),
     /// List the cameras of this machine with their formats and controls
     Cameras,
@@ -331,7 +331,7 @@ pub(crate) enum BenchCommand {
     MemoryChild(BenchMemoryChildArgs),
     /// Measure a model's card: accuracy, latency, throughput, memory, power and energy; or compare cards
     ///
-    /// With several engines, they are measured side by side in turns and compared. The latency is that of one inference without
+    /// Several engines are measured alternately and compared. The latency is that of one inference without
     /// pauses: preprocessing, inference and postprocessing. Energy per inference is above the power of the idle board, which is
     /// measured first. It needs a power sensor: on a machine without one the card says why it is not measured. Images of the
     /// dataset are the input, or else a frame of noise.
@@ -349,7 +349,7 @@ pub(crate) struct BenchGraphArgs {
     pub(crate) gpu: u32,
 }
 
-/// Shows the daemon that answers at its socket. If none does, shows this machine alone.
+/// Shows the daemon that answers at its socket. If none does, shows the sensors of this machine only.
 #[derive(Args, Debug)]
 pub(crate) struct TopArgs {
     #[command(flatten)]
@@ -463,7 +463,7 @@ pub(crate) struct BenchModelArgs {
     /// Maximum batch size for the throughput [default: the model's, at most 64]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(crate) batch_max: Option<u16>,
-    /// Folder for the card as card.json, card.md and card.svg; of several engines card-NAME, and comparison
+    /// Folder for the card as card.json, card.md and card.svg; with several engines card-NAME.json and so on for each engine, and comparison.*
     #[arg(long, value_name = "DIR")]
     pub(crate) output: Option<PathBuf>,
     /// Compare two cards that were written before, instead of measuring

@@ -53,7 +53,10 @@ impl PowerModes {
                 Some(format!("{} names mode {id}, which {CONFIGURATION} does not have", status.source)),
             ),
             _ => {
-                (None, Some(format!("{CONFIGURATION} has several modes {id}, which {} names", status.source)))
+                let source = &status.source;
+                let text =
+                    format!("{CONFIGURATION} defines power mode {id} more than once; {source} refers to it");
+                (None, Some(text))
             }
         };
         Self { current, all, conflicts: conflict.into_iter().collect() }

@@ -36,7 +36,7 @@ fn report(zone: Zone, reading: Reading<Celsius>) -> ThermalZone {
 fn cause(unknown: &Unknown) -> String {
     match unknown {
         Unknown::AlarmOnly => "it always reads 100 degrees: nothing is measured".to_owned(),
-        Unknown::OutOfRange(milli) => format!("{milli} is no temperature in thousandths of a degree"),
+        Unknown::OutOfRange(milli) => format!("{milli} is not a temperature in thousandths of a degree"),
         Unknown::File(kind) => shown(&kind.to_string()),
         other => other.to_string(),
     }

@@ -113,7 +113,8 @@ impl SourceNames<'_> {
         let used = self.used.borrow();
         for source in self.sources.iter().filter(|source| !used.contains(&source.name)) {
             let cause = format!("nothing refers to `{}`", source.name);
-            top.fault("source", &codes::REFERENCE, cause, "remove it, or name it where its facts stand");
+            let next = "remove it, or refer to it in the entries that it supports";
+            top.fault("source", &codes::REFERENCE, cause, next);
         }
     }
 }
@@ -135,7 +136,7 @@ fn read_module(table: TableReader<'_>, named: &SourceNames<'_>) -> Module {
     let sku = table.text_required("sku");
     if !is_sku(&sku) {
         let next = "write it as \"p3767-0005\"";
-        table.fault("sku", &codes::KEY_RANGE, format!("`{sku}` is no part number with a SKU"), next);
+        table.fault("sku", &codes::KEY_RANGE, format!("`{sku}` is not a part number with a SKU"), next);
     }
     let module = Module {
         sku,
@@ -314,7 +315,7 @@ fn check_unique(top: &TableReader<'_>, key: &'static str, names: impl Iterator<I
     let mut seen = BTreeSet::new();
     for name in names {
         if !seen.insert(name.clone()) {
-            top.fault(key, &codes::REFERENCE, format!("`{name}` stands twice"), "remove one");
+            top.fault(key, &codes::REFERENCE, format!("`{name}` is listed twice"), "remove one");
         }
     }
 }
@@ -358,15 +359,15 @@ mod tests {
             "[[module]]\nsku = 'P1234-1'\nname = 'N'\nmemory_gib = 0\nsource = 's'\n\
              [[module]]\nsku = 'p1234-0001'\nname = 'N'\nsource = 's'\n",
             expect![[r#"
-                x.toml:14: key `module[1].sku`: `P1234-1` is no part number with a SKU; write it as "p3767-0005"
+                x.toml:14: key `module[1].sku`: `P1234-1` is not a part number with a SKU; write it as "p3767-0005"
                 x.toml:16: key `module[1].memory_gib`: 0 is outside its range; choose 1 to 512
                 x.toml:18: key `module[2].memory_gib`: it is missing; add it
-                x.toml:8: key `module`: `p1234-0001` stands twice; remove one"#]],
+                x.toml:8: key `module`: `p1234-0001` is listed twice; remove one"#]],
         );
         check(
             "[[source]]\nname = 'u'\ntext = 'unused'\n",
             expect![
-                "x.toml:5: key `source`: nothing refers to `u`; remove it, or name it where its facts stand"
+                "x.toml:5: key `source`: nothing refers to `u`; remove it, or refer to it in the entries that it supports"
             ],
         );
     }

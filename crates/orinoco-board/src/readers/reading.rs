@@ -18,14 +18,14 @@ pub enum Unknown {
     /// It is the difference of two readings, and this is the first one, or no time has passed since.
     #[error("it needs a second reading")]
     NeedsSecondReading,
-    /// The text in the file is not in the kernel's form.
-    #[error("its file is not in the kernel's form")]
+    /// The text in the file is not in the format that the kernel documents.
+    #[error("the content of its file is not in the format that the kernel documents")]
     Malformed,
     /// The number in its file is none that the sensor can measure.
-    #[error("{0} is out of range")]
+    #[error("the value {0} in its file is outside what this sensor can measure")]
     OutOfRange(i64),
     /// The sensor does not measure: it only reports an alarm.
-    #[error("the sensor only reports alarms, and there is none")]
+    #[error("the sensor only reports alarms, and no alarm is active")]
     AlarmOnly,
     /// The core is switched off.
     #[error("the core is offline")]

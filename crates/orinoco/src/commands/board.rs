@@ -32,7 +32,7 @@ pub(super) fn sysroot_at(folder: Option<&Path>) -> Result<Sysroot, Diagnosis> {
         Some(folder) if folder.is_dir() => Ok(Sysroot::at(folder)),
         Some(other) => {
             let next = "name the folder that holds the board's /proc, /sys and /etc";
-            Err(Diagnosis::new(&codes::FILE_MISSING, other.display(), "it is no folder", next))
+            Err(Diagnosis::new(&codes::FILE_MISSING, other.display(), "it is not a folder", next))
         }
     }
 }

@@ -1,5 +1,5 @@
 //! `orinoco doctor`: the board, its engines, sources and sensors, each used once, with the reasons why others cannot be used and
-//! the commands that correct it. With a board file: whether that can run here.
+//! the commands that fix it. With a board file: whether that can run here.
 
 mod advice;
 mod board;
@@ -134,7 +134,13 @@ impl Doctor {
 
 /// Reports that what runs on another board cannot be checked here.
 fn elsewhere((group, kind, name): (Group, &str, &str)) -> MachinePart {
-    part(group, kind, name, PartState::NotChecked, "they run on the board, of which only files are here")
+    part(
+        group,
+        kind,
+        name,
+        PartState::NotChecked,
+        "with --sysroot only the board's files are available, not the board",
+    )
 }
 
 /// Returns the report for people.

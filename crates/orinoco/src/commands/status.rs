@@ -74,7 +74,7 @@ fn streams(status: &Status) -> String {
         ended => format!("\n{} ended", count(ended, "stream")),
     };
     if status.streams.is_empty() {
-        return format!("no stream{ended}");
+        return format!("no streams{ended}");
     }
     let headings =
         ["stream", "state", "fps", "p50 ms", "p99 ms", "in", "out", "dropped", "late", "reconnects"];
@@ -143,7 +143,10 @@ fn energy_note(figure: &EnergyFigure) -> Option<String> {
         return Some(format!("energy not measured: {why}"));
     }
     let shared = figure.shared.filter(|shared| *shared >= 0.005)?;
-    Some(format!("{:.0} % of the energy is split by busy time, because engines overlapped", shared * 100.0))
+    Some(format!(
+        "{:.0} % of the energy is split by busy time, because models ran at the same time",
+        shared * 100.0
+    ))
 }
 
 fn lanes(status: &Status) -> String {
@@ -208,7 +211,8 @@ fn energy_line(energy: &EnergyStatus) -> String {
         parts.push(format!("{idle:.2} W while idle"));
     }
     if energy.unmeasured_s > 0.0 && energy.joules.is_some() {
-        parts.push(format!("{} not counted", figures::duration(energy.unmeasured_s)));
+        parts
+            .push(format!("{} without power readings, not included", figures::duration(energy.unmeasured_s)));
     }
     if let Some(why) = &energy.not_measured {
         parts.push(format!("not measured: {why}"));
@@ -277,7 +281,7 @@ fn events(status: &Status) -> String {
     });
     let rows: Vec<Vec<String>> = rows.collect();
     if rows.is_empty() {
-        return "no event so far".to_owned();
+        return "no events yet".to_owned();
     }
     let table = output::table(&["event", "level", "what happened"], 3, rows);
     let mut lines: Vec<String> = table.lines().map(str::to_owned).collect();

@@ -37,7 +37,7 @@ pub(crate) fn run(args: &TopArgs, json: bool) -> Result<Exit, Faults> {
 fn print_lines(mut feed: Feed, mut ticks: Ticks, once: bool) -> Result<Exit, Faults> {
     let first = feed.next()?;
     if let Origin::Local { no_daemon: Some(fault) } = &first.origin {
-        output::warn(&format!("this machine alone: {fault}"));
+        output::warn(&format!("sensors of this machine only: {fault}"));
     }
     output::print_json(&first.status);
     while !once && !output::is_unread() {

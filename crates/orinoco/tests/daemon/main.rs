@@ -69,7 +69,7 @@ fn a_status_is_shown_as_tables() {
         model        engine           batch  images  p50 ms  p99 ms  mJ per image
         person-nano  ort-cuda 1.31.1      4  834190    7.90   12.40    61.4 ± 1.9
         plates       tract 0.23.9         1    9120   31.90   44.10             -
-          person-nano: 12 % of the energy is split by busy time, because engines overlapped
+          person-nano: 12 % of the energy is split by busy time, because models ran at the same time
           plates: energy not measured: too few inferences so far
 
         lane  state               batches  frames  requests  busy  GPU busy
@@ -77,7 +77,7 @@ fn a_status_is_shown_as_tables() {
         1     waiting               50100  200871         3  19 %       0 %
 
         memory  700.0 MiB resident, 2048.0 MiB planned of 3072.0 MiB, 9216.0 MiB of the machine's 15452.6 MiB available
-        energy  149812.0 J (VDD_IN, the whole board), 6.12 W while idle, 4 s not counted
+        energy  149812.0 J (VDD_IN, the whole board), 6.12 W while idle, 4 s without power readings, not included
 
         rail                W      V     A         J
         VDD_IN          14.08  19.03  0.74  149812.0
@@ -335,7 +335,11 @@ fn top_shows_this_machine_where_no_daemon_runs() {
         let load = status["sensors"]["cpu_load"].as_f64().expect("Linux counts the time of its cores");
         assert!((0.0..=1.0).contains(&load));
         let warning = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(warning.starts_with("warning: this machine alone:"), level == "warning", "{warning}");
+        assert_eq!(
+            warning.starts_with("warning: sensors of this machine only:"),
+            level == "warning",
+            "{warning}"
+        );
     }
 }
 

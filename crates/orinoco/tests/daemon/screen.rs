@@ -161,7 +161,7 @@ fn a_daemon_that_comes_later_takes_the_place_of_this_machine() {
     // The default address may fall back to this machine, so the socket is named by the environment.
     let variable = format!("ORINOCO_SOCKET={}", socket.display());
     let mut terminal = Terminal::start_with(&variable, &["--interval", "0.2"]);
-    terminal.wait_for("this machine alone");
+    terminal.wait_for("sensors of this machine only");
     serve_at(&socket, Answer::json("200 OK", STATUS));
     terminal.wait_for("gate-north");
     terminal.press("q");

@@ -216,7 +216,7 @@ impl Bench<'_> {
 fn batch_limit(subject: &Subject) -> Option<String> {
     let loaded = &subject.loaded;
     if matches!(loaded.model.input, ModelInput::Audio(_)) {
-        return Some("a model of sound runs one window at a time".to_owned());
+        return Some("an audio model runs one window at a time".to_owned());
     }
     match loaded.chosen.prepared.inputs()[loaded.binding.input].shape.first() {
         Some(Dim::Fixed(batch)) => Some(format!("the graph fixes its batch at {batch}")),

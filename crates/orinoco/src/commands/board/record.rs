@@ -92,7 +92,7 @@ fn report(path: &Path, recorded: &Recorded, bytes: usize, json: bool) {
         ));
     }
     if *is_cut_short {
-        output::warn("the recording ended early because it reached its greatest size");
+        output::warn("the recording ended early because it reached its maximum size");
     }
     output::print(&format!("left out or replaced for privacy: {}", recording.left_out().len()));
     output::print(&format!("wrote {} ({})", path.display(), mebibytes(bytes as u64)));

@@ -231,7 +231,8 @@ pub(super) fn profile(of: &Profile) -> String {
     if !of.power_modes.is_empty() {
         let rows = of.power_modes.iter().map(power_mode).collect();
         let headings = ["power mode", "table", "number", "W", "cores", "CPU, MHz", "GPU, MHz", "GPU mask"];
-        let note = "A number is NVIDIA's and a hint only. A change of the GPU mask needs a reboot.";
+        let note = "The mode numbers are from NVIDIA's documentation and may differ on your board. \
+                    Changing the GPU mask needs a reboot.";
         parts.push(format!("{}\n{note}", table(&headings, 2, rows)));
     }
     let sources = of.sources.iter().map(|source| format!("{}: {}", source.name, source.text));

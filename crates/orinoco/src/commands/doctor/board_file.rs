@@ -57,11 +57,11 @@ impl Checker<'_> {
         let is_fine = |parts: &[MachinePart]| !parts.iter().any(is_fault);
         parts.push(match is_fine(&parts) {
             true => self.plan(&board, &engines),
-            false => skipped("plan", "memory", "something above is missing"),
+            false => skipped("plan", "memory", "a check above failed"),
         });
         parts.push(match is_fine(&parts) {
             true => self.trial(&board),
-            false => skipped("trial", "one frame", "something above is missing"),
+            false => skipped("trial", "one frame", "a check above failed"),
         });
         let can_run = is_fine(&parts);
         parts.extend(collectors);

@@ -37,7 +37,7 @@ pub(crate) fn draw(frame: &mut Frame<'_>, state: &State) {
 
 /// Draws what is known before the first status.
 fn draw_waiting(frame: &mut Frame<'_>, state: &State) {
-    let mut lines = vec![Line::from(format!("waiting for an answer of {}", state.name))];
+    let mut lines = vec![Line::from(format!("waiting for an answer from {}", state.name))];
     if let Some(outage) = &state.outage {
         lines.push(Line::styled(outage.fault.to_string(), WARNING));
     }

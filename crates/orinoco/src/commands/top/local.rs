@@ -1,4 +1,4 @@
-//! Status of this machine alone, from its sensors.
+//! Status of this machine without a daemon, from its sensors.
 
 use std::time::Duration;
 
@@ -78,7 +78,7 @@ fn status(
         level: if no_daemon.is_some() { "warning" } else { "info" }.to_owned(),
         kind: "no-daemon".to_owned(),
         subject: None,
-        text: format!("this machine alone: {text}"),
+        text: format!("sensors of this machine only: {text}"),
         fault: no_daemon.map(Fault::from),
     };
     Status {

@@ -30,7 +30,7 @@ pub(super) fn read(file: &Path) -> Result<ModelCard, Diagnosis> {
         Some(other) => return Err(fault(format!("its schema is {other}, and not {MODEL_CARD_SCHEMA}"))),
         None => return Err(fault(format!("it has no schema; a card has {MODEL_CARD_SCHEMA}"))),
     }
-    serde_json::from_value(value).map_err(|why| fault(format!("it is not a whole card: {why}")))
+    serde_json::from_value(value).map_err(|why| fault(format!("the card is incomplete: {why}")))
 }
 
 /// Compares each card with the first.
@@ -145,7 +145,7 @@ mod tests {
             r#"{"schema": "orinoco.eval/1"}"#,
             "its schema is orinoco.eval/1, and not orinoco.model-card/1",
         );
-        check(r#"{"schema": "orinoco.model-card/1"}"#, "it is not a whole card: missing field `model`");
+        check(r#"{"schema": "orinoco.model-card/1"}"#, "the card is incomplete: missing field `model`");
         check("[", "it is not JSON: EOF while parsing a list at line 1 column 1");
         let card = example("tract");
         std::fs::write(file.path(), serde_json::to_string(&card).expect("serialises")).expect("written");

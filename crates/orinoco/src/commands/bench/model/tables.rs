@@ -236,7 +236,7 @@ pub(super) fn memory_details(card: &ModelCard) -> String {
         let device =
             memory.device_peak.map_or_else(String::new, |bytes| format!(", {} on the GPU", mebibytes(bytes)));
         format!(
-            "peak; {} stay; the whole process {}{device}",
+            "peak; {} still in use afterwards; {} for the whole process{device}",
             mebibytes(memory.steady),
             mebibytes(memory.process_peak)
         )
@@ -282,7 +282,9 @@ pub(super) fn energy_details(card: &ModelCard) -> String {
 /// Returns the details of the energy; a reason that is that of the power is not repeated.
 fn energy_row_details(card: &ModelCard) -> String {
     match card.energy_mj.reason() {
-        Some(reason) if Some(reason) == card.power_w.reason() => "not measured, as the power".to_owned(),
+        Some(reason) if Some(reason) == card.power_w.reason() => {
+            "not measured, for the same reason as the power".to_owned()
+        }
         _ => energy_details(card),
     }
 }

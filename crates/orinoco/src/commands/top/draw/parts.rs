@@ -27,7 +27,7 @@ pub(super) fn health(state: &State, status: &Status) -> Vec<Span<'static>> {
         spans.push(Span::raw("  "));
     }
     if state.is_local() {
-        spans.push(Span::raw("this machine alone"));
+        spans.push(Span::raw("sensors of this machine only"));
         return spans;
     }
     if state.outage.is_some() {

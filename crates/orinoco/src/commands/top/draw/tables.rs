@@ -64,8 +64,8 @@ pub(super) fn draw_streams(frame: &mut Frame<'_>, area: Rect, state: &State, sta
     let streams = &status.streams;
     if streams.is_empty() {
         let ended = match status.streams_ended {
-            0 => "no stream".to_owned(),
-            ended => format!("no stream; {} ended", orinoco_core::text::count(ended, "stream")),
+            0 => "no streams".to_owned(),
+            ended => format!("no streams; {} ended", orinoco_core::text::count(ended, "stream")),
         };
         let lines = vec![Line::styled("streams", TITLE), Line::styled(ended, DIM)];
         return frame.render_widget(Text::from(lines), area);

@@ -313,7 +313,7 @@ fn a_board_without_streams_and_sensors_says_so() {
             no rail known                no temperature known     no clock known
 
             streams
-            no stream; 1 stream ended
+            no streams; 1 stream ended
 
 
 
@@ -430,7 +430,7 @@ fn before_the_first_answer_the_reason_is_shown() {
         &state,
         (60, 3),
         &expect![[r#"
-        waiting for an answer of /run/orinoco/orinoco.sock
+        waiting for an answer from /run/orinoco/orinoco.sock
         q quit
 
     "#]],
@@ -440,7 +440,7 @@ fn before_the_first_answer_the_reason_is_shown() {
         &state,
         (60, 4),
         &expect![[r#"
-        waiting for an answer of /run/orinoco/orinoco.sock
+        waiting for an answer from /run/orinoco/orinoco.sock
         /run/orinoco/orinoco.sock: nobody listens at it; start the
         daemon
         q quit
@@ -466,7 +466,7 @@ fn this_machine_alone_has_only_sensors() {
         &state,
         (80, 16),
         &expect![[r#"
-            gate-north  this machine alone                                 14.08 W  149.8 kJ
+            gate-north  sensors of this machine only                       14.08 W  149.8 kJ
             nobody listens at it; start the daemon
             cpu ███░░░░░░░ 30 % gpu ███████░░░ 71 % memory ████░░░░░░░ 6236.6 of 15452.6 MiB
             rail                W        temperature     °C limit clock      MHz   max  load
