@@ -7,7 +7,7 @@ use std::time::Duration;
 use orinoco_core::{Diagnosis, DropPolicy, Resize};
 use orinoco_uri::SourceUri;
 
-use crate::{GovernorSpec, ModelLevels, OtlpSpec, SinkSpec};
+use crate::{ChosenLevels, GovernorSpec, ModelLevel, ModelLevels, OtlpSpec, SinkSpec};
 
 /// Checked board: engines, models and streams of one board.
 #[derive(Clone, Debug)]
@@ -45,6 +45,15 @@ impl Board {
     /// Returns the number of lanes up to the last one with streams.
     pub fn lanes_used(&self) -> usize {
         (0..self.streams.len()).map(|stream| self.lane_of(stream) + 1).max().unwrap_or(0)
+    }
+
+    /// Returns the board with these levels of its models. What its file does not allow is not taken.
+    pub fn with_levels(mut self, chosen: &ChosenLevels) -> Self {
+        for model in &mut self.models {
+            let level = chosen.get(&model.name).cloned().unwrap_or_default();
+            model.choose(&level);
+        }
+        self
     }
 }
 
@@ -191,6 +200,24 @@ impl BoardModel {
             written: Written::default(),
         }
     }
+
+    fn choose(&mut self, level: &ModelLevel) {
+        let ModelLevels { intervals, variants } = &self.levels;
+        let chosen = intervals.iter().find(|interval| level.interval == Some(**interval));
+        if let Some(interval) = chosen.or(intervals.first()) {
+            self.interval = *interval;
+        }
+        let chosen = variants.iter().find(|variant| level.variant.as_ref() == Some(*variant));
+        if let Some(variant) = chosen.or(variants.first()) {
+            self.model.clone_from(variant);
+        }
+    }
+
+    /// Whether a plan of this model serves for the other one, too: only what a lane changes by itself differs, which is the
+    /// inference interval, and the levels that are allowed.
+    pub fn has_same_plan(&self, other: &Self) -> bool {
+        *self == Self { interval: self.interval, levels: self.levels.clone(), ..other.clone() }
+    }
 }
 
 /// Objects that a secondary model operates on.
@@ -315,5 +342,35 @@ impl BoardStream {
             sinks: Vec::new(),
             written: Written::default(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_level_is_chosen_among_those_of_the_file_and_taken_back() {
+        let levels = ModelLevels { intervals: vec![1, 2], variants: vec!["large".into(), "small".into()] };
+        let mut model = BoardModel { levels, ..BoardModel::new("m", "large") };
+        let mut choose = |interval, variant: Option<&str>| {
+            model.choose(&ModelLevel { interval, variant: variant.map(str::to_owned) });
+            (model.interval, model.model.clone())
+        };
+        assert_eq!(choose(Some(2), Some("small")), (2, "small".to_owned()));
+        assert_eq!(choose(Some(2), None), (2, "large".to_owned()));
+        assert_eq!(choose(Some(3), Some("other")), (1, "large".to_owned()), "the file does not have them");
+        let mut fixed = BoardModel { interval: 5, ..BoardModel::new("m", "large") };
+        fixed.choose(&ModelLevel { interval: Some(2), variant: Some("small".into()) });
+        assert_eq!((fixed.interval, &*fixed.model), (5, "large"));
+    }
+
+    #[test]
+    fn only_intervals_and_levels_may_differ_for_the_same_plan() {
+        let model = BoardModel::new("m", "large");
+        let levels = ModelLevels { intervals: vec![1, 2], variants: Vec::new() };
+        assert!(model.has_same_plan(&BoardModel { interval: 2, levels, ..model.clone() }));
+        assert!(!model.has_same_plan(&BoardModel::new("m", "small")));
+        assert!(!model.has_same_plan(&BoardModel { batch: 2, ..model.clone() }));
     }
 }

@@ -20,7 +20,7 @@ use orinoco_governor::TICK;
 use orinoco_telemetry::EventSink;
 
 use crate::monitor::Monitor;
-use crate::shell::RunAction;
+use crate::prepare::RunAction;
 use driver::Driver;
 
 /// Thread that governs a board while it runs.

@@ -14,7 +14,7 @@ use orinoco_model::Repository;
 use orinoco_pipeline::{BoundPlan, ModelHold};
 
 use crate::LoadedModel;
-use crate::action::ChangeKind;
+use crate::action::{Action, ChangeKind};
 use crate::admission::{Admission, AdmissionRequest, MemoryRequest, admit_reload, admit_start};
 use crate::areas::PreparedAreas;
 use crate::change::{Change, ModelFacts, StayingEntry};
@@ -32,6 +32,9 @@ use crate::stream::OpenStream;
 
 /// Models that are bound for one lane, and that no stream has brought to it yet.
 pub(crate) type Plans = BTreeMap<ModelId, BoundPlan>;
+
+/// Action of a run.
+pub(crate) type RunAction = Action<Box<Prepared>>;
 
 /// State of a run from which a change starts.
 pub(crate) struct RunningState {

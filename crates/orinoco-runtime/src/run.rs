@@ -21,12 +21,12 @@ use crate::governor::GovernorThread;
 use crate::memory::resident_bytes;
 use crate::monitor::{Latest, Monitor};
 use crate::outputs::{ExistingOutputs, TakenFiles};
-use crate::prepare::{Context, Prepared, RunningState, prepare};
+use crate::prepare::{Context, Prepared, RunAction, RunningState, prepare};
 use crate::progress::Progress;
 use crate::reloaded::{Reloaded, Reply};
 use crate::sampler::Sampler;
 use crate::shared::Shared;
-use crate::shell::{Launch, RunAction, Shell};
+use crate::shell::{Launch, Shell};
 
 /// Default time between two progress reports: a progress line moves smoothly.
 const LOOK_EVERY: Duration = Duration::from_millis(50);

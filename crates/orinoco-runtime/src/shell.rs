@@ -30,7 +30,9 @@ use crate::model_version::LanePlan;
 use crate::monitor::{ListedStream, Monitor};
 use crate::outputs::TakenFiles;
 use crate::placement::{LaneView, LaneViews};
-use crate::prepare::{Context, Plans, Prepared, PreparedMemory, ReplacingPlan, RunningState, prepare};
+use crate::prepare::{
+    Context, Plans, Prepared, PreparedMemory, ReplacingPlan, RunAction, RunningState, prepare,
+};
 use crate::progress::{OfflineStream, Progress};
 use crate::running_board::RunningBoard;
 use crate::sampler::Sampler;
@@ -48,7 +50,6 @@ const WARM_FRAMES: u64 = 500;
 /// Maximum number of models in the summary that are no longer on the board; the latest ones are kept.
 const ENDED_MODELS_MAX: usize = 1000;
 
-pub(crate) type RunAction = Action<Box<Prepared>>;
 pub(crate) type RunSupervisor = Supervisor<Box<Prepared>>;
 type RunEffect = Effect<Box<Prepared>>;
 

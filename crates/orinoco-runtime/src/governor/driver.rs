@@ -16,7 +16,7 @@ use super::helper::Helper;
 use super::model_levels::{Choice as LevelChoice, ModelLevels};
 use super::readings::{Readings, zones};
 use crate::monitor::Monitor;
-use crate::shell::RunAction;
+use crate::prepare::RunAction;
 
 /// Name of the state in which nothing is governed.
 const UNAVAILABLE: &str = "unavailable";

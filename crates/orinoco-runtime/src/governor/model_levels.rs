@@ -9,8 +9,8 @@ use orinoco_config::Faults;
 use orinoco_core::{Diagnosis, Nanos, codes};
 
 use crate::action::Action;
+use crate::prepare::RunAction;
 use crate::reloaded::{Reloaded, Reply};
-use crate::shell::RunAction;
 
 /// Time after a refused choice until the next one.
 const RETRY_AFTER: Duration = Duration::from_secs(30);

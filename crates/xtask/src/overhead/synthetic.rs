@@ -35,7 +35,8 @@ pub(super) fn write(folder: &Path) -> Result<()> {
         put(&format!("{zone}/temp"), "48125")?;
     }
     for path in COPIED {
-        let text = fs::read_to_string(Path::new("/").join(path)).with_context(|| format!("reading /{path}"))?;
+        let text =
+            fs::read_to_string(Path::new("/").join(path)).with_context(|| format!("reading /{path}"))?;
         put(path, text.trim_end())?;
     }
     Ok(())

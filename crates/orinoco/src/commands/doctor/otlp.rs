@@ -51,7 +51,9 @@ fn collector((host, port): (String, u16)) -> MachinePart {
     match connected {
         Ok(_) => report(PartState::Ok, "it accepts connections".to_owned()),
         Err(why) => {
-            let says = format!("no connection: {why}. The board can run; its telemetry is kept for a while and then lost");
+            let says = format!(
+                "no connection: {why}. The board can run; its telemetry is kept for a while and then lost"
+            );
             let next = "start the collector, or correct `endpoint` in [otlp]";
             with_fix(report(PartState::Missing, says), Fix::words(next))
         }
@@ -87,7 +89,11 @@ mod tests {
         let variable = |name: &str| (name == "OTEL_TRACES_SAMPLER_ARG").then(|| "2".to_owned());
         let parts = check(&spec(9), &variable);
         assert_eq!((parts.len(), parts[0].state), (1, PartState::Broken));
-        assert!(parts[0].says.contains("OTEL_TRACES_SAMPLER_ARG") && parts[0].next.is_some(), "{:?}", parts[0]);
+        assert!(
+            parts[0].says.contains("OTEL_TRACES_SAMPLER_ARG") && parts[0].next.is_some(),
+            "{:?}",
+            parts[0]
+        );
         let off = |name: &str| (name == "OTEL_SDK_DISABLED").then(|| "true".to_owned());
         assert!(check(&spec(9), &off).is_empty());
     }
