@@ -423,7 +423,7 @@ fn another_boards_files_are_read_from_a_folder() {
     let (code, found) = report(&mut doctor(&["--sysroot", &folder]));
     assert_eq!(code, Some(0));
     check(part(&found, "conflict", "files"), "broken", &["/etc/nv_tegra_release", "/proc/cpuinfo"]);
-    check(part(&found, "source", "all"), "not_checked", &["they run on the board"]);
+    check(part(&found, "source", "all"), "not_checked", &["only the board's files"]);
     check(part(&found, "memory", "memory"), "not_checked", &["/proc/meminfo"]);
     check(part(&found, "board", "total power"), "missing", &["/sys/class/powercap"]);
     board.write("sys/class/powercap/intel-rapl:0/name", "package-0\n", 0o644);
