@@ -1,5 +1,6 @@
 //! The governor of a real daemon, on a synthetic board with a real helper, and what is restored when one of them is killed.
 
+#![allow(clippy::print_stdout, reason = "tests say what they measured")]
 #![expect(clippy::disallowed_methods, reason = "the test waits for real processes")]
 
 use std::fs;
