@@ -21,6 +21,7 @@ board_modules=(
   sch_netem sch_tbf sch_htb sch_ingress act_mirred cls_u32 ifb                    # bad links
   veth bridge 8021q dummy macvlan tun af_packet nf_tables                         # networks
   i2c-dev uio_pci_generic softdog i6300esb ramoops pstore_blk fuse zram           # buses, watchdogs, memory
+  lm75 cpufreq-dt imx-bus governor_userspace                                      # temperature, clocks of cores and GPU
   md5 crc32c crc32c_generic crc32_generic crct10dif-ce aes-ce-blk ghash-ce sha1-ce sha2-ce lz4 zstd
 )
 

@@ -268,6 +268,17 @@ impl Board {
         self.run(&format!("board-rails set {} {millivolts} {milliamps}", rail as u8)).map(drop)
     }
 
+    /// Starts the thermal zone `tj-thermal` (at 45 °C, with a passive trip point at 95 °C), the clocks
+    /// `devfreq/17000000.gpu` and `cpufreq/policy0`, and the power monitor.
+    pub fn dvfs(&self) -> Result<()> {
+        self.run("board-dvfs up").map(drop)
+    }
+
+    /// Sets the temperature of the thermal zone, in millidegrees. Its sensor rounds down to half a degree.
+    pub fn heat(&self, millidegrees: i32) -> Result<()> {
+        self.run(&format!("board-dvfs heat {millidegrees}")).map(drop)
+    }
+
     /// Creates an RDMA device (Soft-RoCE) on the link between the boards, and returns its name.
     pub fn soft_roce(&self) -> Result<String> {
         self.run("board-rdma")

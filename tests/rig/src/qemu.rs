@@ -177,7 +177,7 @@ pub(crate) fn make_bridge(namespace: &str, count: u8, mtu: u32) -> Result<()> {
     Ok(())
 }
 
-/// Writes the device tree of a run: QEMU's own for this machine, with the power rails added.
+/// Writes the device tree of a run: QEMU's own for this machine, with the power rails, a thermal zone and clocks added.
 pub(crate) fn write_device_tree(rig: &Rig, options: &Options, run: &Run) -> Result<()> {
     let (plain, source, whole) = (run.file("plain.dtb"), run.file("board.dts"), run.file("board.dtb"));
     let mut dump = Command::new(rig.emulator());
@@ -189,10 +189,19 @@ pub(crate) fn write_device_tree(rig: &Rig, options: &Options, run: &Run) -> Resu
         succeed(command.args(["-q", "-I", from, "-O", to, "-o"]).args([output, input])).map(drop)
     };
     dtc("dtb", "dts", &plain, &source)?;
-    let rails = sources().join("rails.dtsi");
-    let text = std::fs::read_to_string(&source)? + &std::fs::read_to_string(&rails)?;
-    std::fs::write(&source, text)?;
+    let mut text = std::fs::read_to_string(&source)?;
+    for part in ["rails.dtsi", "dvfs.dtsi"] {
+        text += &std::fs::read_to_string(sources().join(part))?;
+    }
+    std::fs::write(&source, text + &core_clocks(options.cpus))?;
     dtc("dts", "dtb", &source, &whole).context("compiling the boards' device tree")
+}
+
+/// Returns the part of the device tree that gives each core the clock and the levels of `dvfs.dtsi`.
+fn core_clocks(cpus: u32) -> String {
+    let core =
+        |id| format!("cpu@{id:x} {{ clocks = <&core_clock>; operating-points-v2 = <&core_levels>; }};\n");
+    format!("/ {{\ncpus {{\n{}}};\n}};\n", (0..cpus).map(core).collect::<String>())
 }
 
 impl Rig {
