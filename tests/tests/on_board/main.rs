@@ -5,6 +5,8 @@
 #![expect(clippy::disallowed_methods, reason = "the test waits for real threads or processes")]
 #![allow(clippy::print_stdout, reason = "tests say what they skip and what they measured")]
 
+mod governor;
+
 use std::fs;
 use std::io::{BufRead, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -522,15 +524,33 @@ source = 'test://ball?width=64&height=48&fps=5&pace=pts'
 models = []
 ";
 
-/// Installs the daemon of `/tmp` with its unit and a board file, and starts it.
+/// Installs the daemon of `/tmp` with its unit, its user and its rules for devices, as docs/using.md describes it.
+fn install(board: &Board) {
+    for (file, folder) in [
+        ("orinocod.service", "systemd/system/orinocod.service"),
+        ("orinoco.sysusers.conf", "sysusers.d/orinoco.conf"),
+        ("60-orinoco.rules", "udev/rules.d/60-orinoco.rules"),
+    ] {
+        run(board, &format!("mkdir -p $(dirname /etc/{folder})"));
+        put(board, &root().join("crates/orinocod").join(file), &format!("/etc/{folder}"));
+    }
+    run(
+        board,
+        "cp /tmp/orinocod /usr/bin/ && mkdir -p /etc/orinoco && systemd-sysusers && systemctl daemon-reload",
+    );
+}
+
+/// Installs the daemon, and starts it with a board file.
 fn start_service(board: &Board, board_file: &str) {
-    put(board, &root().join("crates/orinocod/orinocod.service"), "/etc/systemd/system/orinocod.service");
-    put_text(board, board_file, "/tmp/board.toml");
+    install(board);
+    start(board, board_file);
+}
+
+/// Starts the installed daemon with a board file.
+fn start(board: &Board, board_file: &str) {
+    put_text(board, board_file, "/etc/orinoco/board.toml");
     // `systemctl start` returns when the daemon reports that it is ready.
-    let command = "cp /tmp/orinocod /usr/bin/ && mkdir -p /etc/orinoco && \
-         cp /tmp/board.toml /etc/orinoco/ && chmod 644 /etc/orinoco/board.toml && \
-         echo orinoco:x:990:990::/var/lib/orinoco:/bin/false >>/etc/passwd && echo orinoco:x:990: >>/etc/group && \
-         systemctl daemon-reload && systemctl start orinocod && \
+    let command = "chmod 644 /etc/orinoco/board.toml && systemctl start orinocod && \
          systemctl show -P ActiveState,SubState orinocod && ps -o user= -p $(pidof orinocod)";
     let started = board.ssh_within(command, RUN_MAX).expect("it ends");
     let said = String::from_utf8_lossy(&started.stderr);
@@ -622,21 +642,31 @@ struct ControlTunnel {
 
 impl ControlTunnel {
     fn open(board: &Board) -> Self {
+        Self::open_with(board, &[])
+    }
+
+    /// Opens the tunnel with further options of ssh.
+    fn open_with(board: &Board, options: &[&str]) -> Self {
         let folder = tempfile::tempdir().expect("temporary folder");
         let forward = format!("{}:/run/orinoco/orinoco.sock", folder.path().join("sock").display());
-        let ssh = board.ssh_command().args(["-N", "-L", &forward]).stdin(Stdio::null()).spawn();
+        let mut ssh = board.ssh_command();
+        let ssh = ssh.args(options).args(["-N", "-L", &forward]).stdin(Stdio::null()).spawn();
         Self { ssh: ssh.expect("ssh starts"), folder }
     }
 
     /// Requests a path, and returns the body of the answer; `None` if nobody answers.
     fn get(&self, path: &str) -> Option<Value> {
+        serde_json::from_str(&self.text(path)?).ok()
+    }
+
+    /// Requests a path, and returns the body of the answer as it is; `None` if nobody answers.
+    fn text(&self, path: &str) -> Option<String> {
         let mut stream = UnixStream::connect(self.folder.path().join("sock")).ok()?;
         let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
         stream.write_all(request.as_bytes()).ok()?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer).ok()?;
-        let (_, body) = answer.split_once("\r\n\r\n")?;
-        serde_json::from_str(body).ok()
+        answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned())
     }
 }
 
