@@ -6,6 +6,7 @@
 #![allow(clippy::print_stdout, reason = "tests say what they skip and what they measured")]
 
 mod governor;
+mod privileges;
 
 use std::fs;
 use std::io::{BufRead, Read, Write};
