@@ -1,4 +1,4 @@
-//! What the daemon delivers as the user `orinoco`, without a capability, under its shipped unit. The governor's part is in
+//! Work of the daemon as the user `orinoco`, without a capability, under its shipped unit. The governor's part is in
 //! governor.rs.
 
 use std::time::Duration;
