@@ -93,6 +93,8 @@ impl Clients {
 
 /// Repeats a request until the daemon or the measurement has ended.
 fn repeat(every: Duration, is_over: &AtomicBool, mut request: impl FnMut() -> io::Result<bool>) -> Answers {
+    // Clients of a board run elsewhere. Here they share its cores, and must at least not take them from its lanes.
+    let _ = rustix::process::nice(19);
     let (mut answers, mut refused, mut next) = (Answers::default(), 0, Instant::now());
     while !is_over.load(Ordering::Acquire) {
         match request() {
