@@ -85,6 +85,18 @@ impl Change {
             streams: Difference::of(running.streams.len(), &streams),
         }
     }
+
+    /// Returns the models of the running board, by their indices, that the wanted board has otherwise, and because of which
+    /// streams leave and join.
+    pub(crate) fn restarting_models(&self, running: &Board, wanted: &Board) -> BTreeSet<usize> {
+        let leaving = self.streams.leaving.iter().flat_map(|stream| &running.streams[*stream].models);
+        let used: BTreeSet<usize> = leaving.copied().collect();
+        let is_wanted = |model: &usize| {
+            let name = &running.models[*model].name;
+            used.contains(model) && wanted.models.iter().any(|wanted| wanted.name == *name)
+        };
+        self.models.leaving.iter().copied().filter(is_wanted).collect()
+    }
 }
 
 impl Difference {
@@ -378,6 +390,13 @@ mod tests {
             count_max: 1,
         });
         check(&to, &ModelFacts::default());
+        let restarting =
+            |to: &Board| Change::between(&from, to, &ModelFacts::default()).restarting_models(&from, to);
+        assert_eq!(restarting(&to), second());
+        assert!(restarting(&from).is_empty());
+        to.streams.pop();
+        to.models.pop();
+        assert!(restarting(&to).is_empty(), "it is not wanted any more");
     }
 
     #[test]

@@ -131,6 +131,13 @@ pub(crate) fn prepare(
     context: &Context,
 ) -> Result<Prepared, Faults> {
     let mut facts = model_facts(&board, &base.models, &context.repository)?;
+    if kind == ChangeKind::Levels {
+        let change = Change::between(&base.running, &board, &facts);
+        let restarting = change.restarting_models(&base.running, &board);
+        if !restarting.is_empty() {
+            return Err(cannot_change_level(&base, &restarting).into());
+        }
+    }
     loop {
         match prepare_change(&board, &base, &facts, context) {
             Ok(prepared) => return Ok(prepared),

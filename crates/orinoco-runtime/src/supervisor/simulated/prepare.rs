@@ -172,6 +172,9 @@ impl Run<'_> {
         let (change, models, stale) = loop {
             let change = Change::between(&running, &board, &facts);
             assert!(change.fixed_keys.is_empty(), "{:?}", change.fixed_keys);
+            if kind == ChangeKind::Levels && !change.restarting_models(&running, &board).is_empty() {
+                return Err(fault("model", "streams would start again for its level").into());
+            }
             let models = self.models(&board, &change, &known);
             let stale = stale_plans(&models, &books);
             match self.irreplaceable(&models, &stale, &known, &views) {
