@@ -231,7 +231,7 @@ fn put_variant(to: &Path) {
 }
 
 #[test]
-fn heat_lengthens_the_interval_then_takes_the_variant_and_loses_no_frame() {
+fn heat_lengthens_the_interval_then_takes_the_variant_while_the_stream_continues() {
     let mut board = Board::new();
     let (light, results) = (board.path("light"), board.path("results.jsonl"));
     put_variant(&light);

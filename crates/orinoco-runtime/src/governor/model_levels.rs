@@ -93,7 +93,8 @@ impl<T> ModelLevels<T> {
             Err(TryRecvError::Empty) => return None,
             Err(TryRecvError::Disconnected) => Err(lost()),
             Ok(Err(faults)) => Err(faults.first().clone()),
-            Ok(Ok(done)) => done.faults.into_iter().next().map_or(Ok(()), Err),
+            // The supervisor keeps levels that were applied, also where a stream that was missing before could still not join.
+            Ok(Ok(_)) => Ok(()),
         };
         let Waiting { wanted, about, .. } = self.waiting.take()?;
         match &answer {
