@@ -186,3 +186,105 @@ impl FlushTimes {
         true
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use orinoco_core::{FrameDesc, PixelFormat};
+
+    use super::*;
+    use crate::{Frame, Slot, SlotPool};
+
+    const START: Nanos = Nanos(7_000_000_000);
+
+    fn frame_result() -> FrameResult {
+        let slot = SlotPool::new(1, 1).try_take().expect("free");
+        let desc = FrameDesc::packed(PixelFormat::Gray8, 1, 1);
+        let frame = Frame::new(desc, Slot::Owned(slot), Nanos(0)).expect("fits");
+        FrameResult { frame, found: Vec::new(), finished: Nanos(0) }
+    }
+
+    /// What a lane is answered that offers one more result than there is room for.
+    fn offer(core: &mut SinkCore, stopping: bool, now: Nanos) -> String {
+        match core.offer(frame_result(), stopping, now) {
+            ResultOffer::Accepted => "accepted".to_owned(),
+            ResultOffer::Refused(_, cause) => format!("refused: {cause:?}"),
+            ResultOffer::Full(_, until) => format!("full until {:?}", until.map(|until| until.since(START))),
+        }
+    }
+
+    fn full(policy: DropPolicy) -> SinkCore {
+        let mut core = SinkCore::new(policy, START);
+        for _ in 0..OUTCOMES_MAX {
+            assert_eq!(offer(&mut core, false, START), "accepted");
+        }
+        core
+    }
+
+    /// What the sinks do next, with the time since the start.
+    fn next(core: &mut SinkCore, now: Nanos) -> String {
+        match core.next(now) {
+            SinkNext::Write(_) => "write".to_owned(),
+            SinkNext::CheckOffline => "check offline".to_owned(),
+            SinkNext::Flush => "flush".to_owned(),
+            SinkNext::WaitUntil(until) => format!("wait until {:?}", until.since(START)),
+            SinkNext::Finish => "finish".to_owned(),
+        }
+    }
+
+    #[test]
+    fn a_lane_that_is_to_stop_waits_five_seconds_for_room() {
+        let mut core = full(DropPolicy::Block);
+        let one = Duration::from_secs(1);
+        assert_eq!(offer(&mut core, false, START), "full until None");
+        assert_eq!(offer(&mut core, true, START + one), "full until Some(6s)");
+        assert_eq!(offer(&mut core, true, START + 5 * one), "full until Some(6s)");
+        assert_eq!(offer(&mut core, true, START + 6 * one), "refused: SinkBehind");
+        // Once stuck, nobody waits again.
+        assert_eq!(offer(&mut core, false, START + 6 * one), "refused: SinkBehind");
+    }
+
+    #[test]
+    fn room_ends_the_wait_of_a_lane_that_is_to_stop() {
+        let mut core = full(DropPolicy::Block);
+        assert_eq!(offer(&mut core, true, START), "full until Some(5s)");
+        assert_eq!(next(&mut core, START), "write");
+        assert_eq!(offer(&mut core, true, START), "accepted");
+        let later = START + Duration::from_secs(7);
+        assert_eq!(offer(&mut core, true, later), "full until Some(12s)");
+    }
+
+    #[test]
+    fn a_stream_that_may_drop_frames_never_waits() {
+        let mut core = full(DropPolicy::DropOldest);
+        assert_eq!(offer(&mut core, false, START), "refused: SinkBehind");
+        assert_eq!(core.abandon().len(), OUTCOMES_MAX);
+        assert_eq!(offer(&mut core, false, START), "refused: SinkFailed");
+    }
+
+    #[test]
+    fn an_offline_source_is_shown_once_a_second() {
+        let mut core = SinkCore::new(DropPolicy::Block, START);
+        let ms = |ms| START + Duration::from_millis(ms);
+        assert_eq!(next(&mut core, ms(999)), "wait until 1s");
+        assert_eq!(next(&mut core, ms(1000)), "check offline");
+        core.finished(SinkResult::NotOffline, ms(1010));
+        assert_eq!(next(&mut core, ms(1010)), "wait until 2.01s");
+        assert_eq!(next(&mut core, ms(2009)), "wait until 2.01s");
+        assert_eq!(next(&mut core, ms(2010)), "check offline");
+    }
+
+    #[test]
+    fn two_flushes_follow_the_last_write() {
+        let mut core = SinkCore::new(DropPolicy::Block, START);
+        let ms = |ms| START + Duration::from_millis(ms);
+        core.finished(SinkResult::Wrote, ms(100));
+        assert_eq!(next(&mut core, ms(100)), "wait until 500ms");
+        // A second write does not put the flush off.
+        core.finished(SinkResult::Wrote, ms(300));
+        assert_eq!(next(&mut core, ms(300)), "wait until 500ms");
+        assert_eq!(next(&mut core, ms(500)), "flush");
+        assert_eq!(next(&mut core, ms(500)), "wait until 900ms");
+        assert_eq!(next(&mut core, ms(900)), "flush");
+        assert_eq!(next(&mut core, ms(900)), "wait until 1.3s");
+    }
+}

@@ -368,6 +368,21 @@ mod tests {
     }
 
     #[test]
+    fn a_source_is_opened_again_when_its_back_off_ends() {
+        let reconnect = Reconnect { attempts_max: None, stall: Duration::from_secs(5) };
+        let mut supervisor = SourceSupervisor::new("test".to_owned(), reconnect, None, 7);
+        let start = Nanos(9_000_000_000);
+        assert!(matches!(supervisor.next(start), SourceNext::Open));
+        supervisor.finished(SourceResult::Failed(SourceError::Transient(fault())), start);
+        assert!(matches!(supervisor.next(start), SourceNext::Close));
+        supervisor.finished(SourceResult::Closed, start);
+        let SourceNext::WaitUntil(until) = supervisor.next(start) else { panic!("it must back off") };
+        assert!(until >= start + BACKOFF_FIRST / 2 && until <= start + BACKOFF_FIRST);
+        assert!(matches!(supervisor.next(Nanos(until.0 - 1)), SourceNext::WaitUntil(same) if same == until));
+        assert!(matches!(supervisor.next(until), SourceNext::Open));
+    }
+
+    #[test]
     fn failures_are_forgotten_after_a_while() {
         let mut backoff = Backoff::new(None, 7);
         let mut lives = |from: u64, to: u64| {
