@@ -23,6 +23,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         &["orinoco-config", "orinoco-core", "orinoco-memory", "orinoco-sysroot", "orinoco-uri"],
     ),
     ("orinoco-vision", &["orinoco-core"]),
+    ("orinoco-collective", &[]),
     ("orinoco-cuda", &["orinoco-core", "orinoco-memory"]),
     ("orinoco-cuda-doubles", &["orinoco-cuda"]),
     ("orinoco-eval", &["orinoco-config", "orinoco-core"]),

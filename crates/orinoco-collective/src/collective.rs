@@ -1,0 +1,140 @@
+use std::fmt;
+
+/// A collective operation, with its sizes in elements. The names are MPI's and NCCL's.
+///
+/// Every rank of a communicator calls the same operation with the same sizes. Sizes that differ from rank to rank (MPI's
+/// v-variants) are lists with an entry for each rank.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Collective {
+    /// No rank returns before all have called.
+    Barrier,
+    /// Copies `count` elements of `root` to all.
+    Broadcast {
+        /// Rank that sends.
+        root: usize,
+        /// Elements.
+        count: usize,
+    },
+    /// Reduces `count` elements of all ranks into the output of `root`.
+    Reduce {
+        /// Rank that receives.
+        root: usize,
+        /// Elements.
+        count: usize,
+    },
+    /// Reduces `count` elements of all ranks into the output of each.
+    AllReduce {
+        /// Elements.
+        count: usize,
+    },
+    /// Concatenates the inputs of all ranks, in rank order, in the output of each.
+    AllGather {
+        /// Elements of each rank.
+        counts: Vec<usize>,
+    },
+    /// Reduces the concatenated blocks of all ranks; rank `i` receives block `i`.
+    ReduceScatter {
+        /// Elements of each block.
+        counts: Vec<usize>,
+    },
+    /// Sends block `i` of `root` to rank `i`.
+    Scatter {
+        /// Rank that sends.
+        root: usize,
+        /// Elements of each block.
+        counts: Vec<usize>,
+    },
+    /// Concatenates the inputs of all ranks, in rank order, at `root`.
+    Gather {
+        /// Rank that receives.
+        root: usize,
+        /// Elements of each rank.
+        counts: Vec<usize>,
+    },
+    /// Sends block `i` of each rank to rank `i`. The lists are this rank's: it sends `send[i]` elements to rank `i` and
+    /// receives `receive[i]` from it.
+    AllToAll {
+        /// Elements for each rank.
+        send: Vec<usize>,
+        /// Elements from each rank.
+        receive: Vec<usize>,
+    },
+}
+
+impl Collective {
+    /// Creates an all-to-all of blocks of equal size.
+    pub fn all_to_all(ranks: usize, count: usize) -> Self {
+        Self::AllToAll { send: vec![count; ranks], receive: vec![count; ranks] }
+    }
+
+    /// Whether values are combined, not only copied.
+    pub fn reduces(&self) -> bool {
+        matches!(self, Self::Reduce { .. } | Self::AllReduce { .. } | Self::ReduceScatter { .. })
+    }
+
+    /// Elements in the input of `rank`.
+    pub fn input_len(&self, rank: usize) -> usize {
+        match self {
+            Self::Barrier => 0,
+            Self::Broadcast { root, count } => {
+                if rank == *root {
+                    *count
+                } else {
+                    0
+                }
+            }
+            Self::Reduce { count, .. } | Self::AllReduce { count } => *count,
+            Self::AllGather { counts } | Self::Gather { counts, .. } => counts[rank],
+            Self::ReduceScatter { counts } => counts.iter().sum(),
+            Self::Scatter { root, counts } => {
+                if rank == *root {
+                    counts.iter().sum()
+                } else {
+                    0
+                }
+            }
+            Self::AllToAll { send, .. } => send.iter().sum(),
+        }
+    }
+
+    /// Elements in the output of `rank`.
+    pub fn output_len(&self, rank: usize) -> usize {
+        match self {
+            Self::Barrier => 0,
+            Self::Broadcast { count, .. } | Self::AllReduce { count } => *count,
+            Self::Reduce { root, count } => {
+                if rank == *root {
+                    *count
+                } else {
+                    0
+                }
+            }
+            Self::AllGather { counts } => counts.iter().sum(),
+            Self::ReduceScatter { counts } | Self::Scatter { counts, .. } => counts[rank],
+            Self::Gather { root, counts } => {
+                if rank == *root {
+                    counts.iter().sum()
+                } else {
+                    0
+                }
+            }
+            Self::AllToAll { receive, .. } => receive.iter().sum(),
+        }
+    }
+}
+
+impl fmt::Display for Collective {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Barrier => "barrier",
+            Self::Broadcast { .. } => "broadcast",
+            Self::Reduce { .. } => "reduce",
+            Self::AllReduce { .. } => "all_reduce",
+            Self::AllGather { .. } => "all_gather",
+            Self::ReduceScatter { .. } => "reduce_scatter",
+            Self::Scatter { .. } => "scatter",
+            Self::Gather { .. } => "gather",
+            Self::AllToAll { .. } => "all_to_all",
+        })
+    }
+}

@@ -1,0 +1,130 @@
+//! Prices of schedules: how long an operation takes on links whose costs are known.
+//!
+//! The model is LogGP's (Alexandrov and others, 1995), with curves instead of constants: a message of `m` bytes arrives
+//! `latency(m)` after it was sent, and keeps both its sender's and its receiver's port busy for `occupancy(m)`. Reductions and
+//! copies take time in proportion to their bytes. The curves come from measurements of messages and reductions alone, never of
+//! collective operations, so a price is a prediction.
+
+mod curve;
+mod simulation;
+
+pub use curve::Curve;
+
+use thiserror::Error;
+
+use crate::{Algorithm, Collective, Topology, Unsupported, schedule};
+
+/// Most messages of an operation that is priced. Above it a price takes minutes and gigabytes.
+const MESSAGES_MAX: usize = 1_000_000;
+
+/// Costs of messages between two ranks.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LinkCosts {
+    /// Seconds from the start of a send to the end of its receive, by bytes: half of a ping-pong.
+    pub latency: Curve,
+    /// Seconds for which a message keeps a port busy, by bytes: the time of each in a stream of messages.
+    pub occupancy: Curve,
+}
+
+impl LinkCosts {
+    /// Creates costs of a link from a latency in seconds and a bandwidth in bytes per second. A message keeps the port busy for
+    /// its bytes and a tenth of the latency.
+    pub fn linear(latency: f64, bytes_per_second: f64) -> Self {
+        Self {
+            latency: Curve::line(latency, bytes_per_second.recip()),
+            occupancy: Curve::line(latency / 10.0, bytes_per_second.recip()),
+        }
+    }
+}
+
+/// Costs of all that an operation does.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Costs {
+    /// Links between ranks on different boards.
+    pub between_boards: LinkCosts,
+    /// Links between ranks of one board.
+    pub on_board: LinkCosts,
+    /// Seconds to reduce two vectors, by the bytes of one.
+    pub reduce: Curve,
+    /// Seconds to copy, by bytes.
+    pub copy: Curve,
+}
+
+/// Sizes of the values of an operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sizes {
+    /// Bytes of an element.
+    pub element: usize,
+    /// Bytes of an accumulator.
+    pub accumulator: usize,
+    /// Most elements of a piece of the vector. Pieces are independent operations that overlap. Applies to operations on one
+    /// vector: broadcast, reduce and all-reduce.
+    pub piece: usize,
+}
+
+/// A price.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Price {
+    /// Seconds until the last rank has finished, if all begin at once.
+    pub seconds: f64,
+    /// Messages of all ranks.
+    pub messages: usize,
+}
+
+/// No price.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum Unpriced {
+    /// There is no such schedule.
+    #[error(transparent)]
+    Unsupported(#[from] Unsupported),
+    /// The schedule is too large.
+    #[error("about {messages} messages are too many to price, at most {MESSAGES_MAX}")]
+    TooLarge {
+        /// Messages, about.
+        messages: usize,
+    },
+}
+
+/// Prices an operation that all ranks call with equal sizes, and at the same time.
+///
+/// # Errors
+/// If there is no such schedule, or if it has too many messages.
+pub fn price(
+    collective: &Collective,
+    algorithm: Algorithm,
+    topology: &Topology,
+    sizes: Sizes,
+    costs: &Costs,
+) -> Result<Price, Unpriced> {
+    let pieces = pieces(collective, sizes.piece);
+    let of_one = schedule(&pieces[0], algorithm, topology, 0)?;
+    let sends: usize = of_one.rounds.iter().map(|round| round.sends.len().max(round.receives.len())).sum();
+    let messages = sends * topology.ranks() * pieces.len();
+    if messages > MESSAGES_MAX {
+        return Err(Unpriced::TooLarge { messages });
+    }
+    let mut schedules = Vec::with_capacity(pieces.len());
+    for piece in &pieces {
+        let of_ranks = (0..topology.ranks()).map(|rank| schedule(piece, algorithm, topology, rank));
+        schedules.push(of_ranks.collect::<Result<Vec<_>, _>>()?);
+    }
+    Ok(simulation::run(&schedules, topology, sizes, costs))
+}
+
+/// Cuts an operation on one vector into pieces.
+fn pieces(collective: &Collective, piece: usize) -> Vec<Collective> {
+    let cut = |count: usize| {
+        let starts = (0..count.max(1)).step_by(piece.max(1));
+        starts.map(move |start| piece.min(count - start))
+    };
+    match *collective {
+        Collective::AllReduce { count } => cut(count).map(|count| Collective::AllReduce { count }).collect(),
+        Collective::Reduce { root, count } => {
+            cut(count).map(|count| Collective::Reduce { root, count }).collect()
+        }
+        Collective::Broadcast { root, count } => {
+            cut(count).map(|count| Collective::Broadcast { root, count }).collect()
+        }
+        _ => vec![collective.clone()],
+    }
+}
