@@ -1,22 +1,34 @@
 //! Collective operations (all-reduce, broadcast, all-gather and the like) for small groups of boards.
 //!
-//! What stands today is the lowest layer: **schedules**. A schedule is the list of messages and reductions that one rank
-//! executes in one collective operation. It is a pure function of the operation, the algorithm, the ranks and the rank, so
-//! it can be proved and priced without a network: `tests/schedules.rs` proves every algorithm for every number of ranks up to
-//! 64, and [`cost`] prices it.
+//! - A **schedule** is the list of messages and reductions that one rank executes in one collective operation. It is a pure
+//!   function of the operation, the algorithm, the ranks and the rank, so it can be proved and priced without a network:
+//!   `tests/schedules` proves every algorithm for every number of ranks up to 64, and [`cost`] prices it.
+//! - A [`ShmGroup`] carries out operations among the ranks of one machine, over shared memory.
 //!
 //! The crate opens no socket outside its transports, reads no clock in its engine, and neither prints nor exits.
 //!
-//! Read first: [`Collective`] (what is asked for), [`Algorithm`] (how), and [`schedule`], which returns a [`Schedule`].
+//! Read first: [`ShmGroup`] (operations on one machine), [`Collective`] and [`Algorithm`] (what, and how), [`schedule`].
 
 mod algorithm;
+mod call;
+mod clock;
 mod collective;
 pub mod cost;
+mod data;
+mod error;
 mod partition;
+mod reduce;
+mod reduction_tree;
 mod schedule;
+mod shm;
 mod topology;
 
 pub use algorithm::Algorithm;
+pub use call::Call;
 pub use collective::Collective;
+pub use data::{DataType, Element, ReduceOp};
+pub use error::{CollectiveError, FailureCause, JoinError};
+pub use reduce::reduce;
 pub use schedule::{Buffer, Local, Region, Round, Schedule, Transfer, Unsupported, schedule};
+pub use shm::{Settings, ShmGroup};
 pub use topology::Topology;

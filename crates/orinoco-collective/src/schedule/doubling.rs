@@ -5,8 +5,9 @@ use std::ops::Range;
 
 use super::Region;
 use super::builder::Builder;
-use super::group::{Group, ReductionTree};
+use super::group::Group;
 use crate::partition::{blocks, partition};
+use crate::reduction_tree::ReductionTree;
 
 /// Dissemination barrier (Hensgen, Finkel and Manber, 1988): after the step at distance `d`, a rank knows of the `2 d` ranks
 /// before it.

@@ -5,8 +5,9 @@ use std::ops::Range;
 use super::Region;
 use super::builder::Builder;
 use super::doubling::{in_order, powers_below};
-use super::group::{Group, ReductionTree};
+use super::group::Group;
 use crate::partition::blocks;
+use crate::reduction_tree::ReductionTree;
 
 /// A reduce to rank 0, then a broadcast.
 pub(super) fn all_reduce(b: &mut Builder, group: &Group, input: Region, output: Region) {

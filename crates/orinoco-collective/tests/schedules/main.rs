@@ -104,6 +104,7 @@ fn prove_ranks(ranks: usize) -> usize {
 }
 
 #[test]
+#[expect(clippy::print_stdout, reason = "the number of schedules is a figure")]
 fn all_algorithms_are_correct_for_1_to_64_ranks() {
     // Large numbers first: they take longest.
     let next = std::sync::atomic::AtomicUsize::new(RANKS_MAX);

@@ -1,0 +1,102 @@
+use std::fmt;
+
+use crate::{DataType, ReduceOp};
+
+/// Largest count that fits a call's code.
+const COUNT_MAX: u64 = (1 << 40) - 1;
+
+/// One call of a collective operation, as ranks compare it: operation, data type, reduction, root and count.
+///
+/// Its code is 64 bits: the operation in the highest 4, then data type (4), reduction (4), root (12) and count (40).
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Call(u64);
+
+/// Kind of a collective operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Operation {
+    Barrier = 1,
+    Broadcast = 2,
+    AllReduce = 4,
+    AllGather = 5,
+    ReduceScatter = 6,
+    AllToAll = 9,
+}
+
+impl Call {
+    /// Creates a call. `count` is the number of elements of this rank's input, or of the root's.
+    pub(crate) fn new(
+        operation: Operation,
+        data_type: Option<DataType>,
+        op: Option<ReduceOp>,
+        root: usize,
+        count: usize,
+    ) -> Self {
+        let count = count as u64;
+        assert!(count <= COUNT_MAX && root < 1 << 12, "{count} elements, root {root}");
+        let data_type = data_type.map_or(0, |data_type| data_type as u64 + 1);
+        let op = op.map_or(0, |op| op as u64 + 1);
+        Self((operation as u64) << 60 | data_type << 56 | op << 52 | (root as u64) << 40 | count)
+    }
+
+    /// The call with this code, which may come from anywhere.
+    pub(crate) fn from_code(code: u64) -> Self {
+        Self(code)
+    }
+
+    pub(crate) fn code(self) -> u64 {
+        self.0
+    }
+
+    fn bits(self, shift: u32, bits: u32) -> usize {
+        usize::try_from(self.0 >> shift & ((1 << bits) - 1)).expect("40 bits at most")
+    }
+}
+
+impl fmt::Display for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let operation = match self.bits(60, 4) {
+            1 => "barrier",
+            2 => "broadcast",
+            4 => "all_reduce",
+            5 => "all_gather",
+            6 => "reduce_scatter",
+            9 => "all_to_all",
+            other => return write!(f, "operation {other}"),
+        };
+        write!(f, "{operation}")?;
+        let Some(data_type) = self.bits(56, 4).checked_sub(1) else { return Ok(()) };
+        let data_type = DataType::ALL.get(data_type).map_or("unknown", |data_type| data_type.name());
+        write!(f, " of {} {data_type}", self.bits(0, 40))?;
+        if let Some(op) = self.bits(52, 4).checked_sub(1) {
+            write!(f, ", {}", ReduceOp::ALL.get(op).map_or("unknown", |op| op.name()))?;
+        }
+        if operation == "broadcast" {
+            write!(f, ", root {}", self.bits(40, 12))?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Call({self})")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_is_shown_and_any_code_is_a_call() {
+        let show = |code| Call::from_code(code).to_string();
+        let call = Call::new(Operation::AllReduce, Some(DataType::F32), Some(ReduceOp::Sum), 0, 1024);
+        assert_eq!(show(call.code()), "all_reduce of 1024 f32, sum");
+        let call = Call::new(Operation::Broadcast, Some(DataType::U8), None, 3, 0);
+        assert_eq!(show(call.code()), "broadcast of 0 u8, root 3");
+        assert_eq!(show(Call::new(Operation::Barrier, None, None, 0, 0).code()), "barrier");
+        assert_eq!(show(0), "operation 0");
+        assert_eq!(show(4 << 60 | 15 << 56 | 15 << 52 | 7), "all_reduce of 7 unknown, unknown");
+    }
+}

@@ -1,0 +1,131 @@
+//! How ranks meet: through a file that all name.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::segment::Segment;
+use crate::JoinError;
+use crate::clock::{Ticks, pause};
+
+/// Period in which a rank looks for the others.
+const LOOK_EVERY: Duration = Duration::from_millis(1);
+
+/// Bounds of a group's waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Settings {
+    /// Longest wait for another rank, in one call or when joining.
+    pub deadline: Duration,
+    /// Time without a sign of life after which a rank counts as dead.
+    pub silence: Duration,
+}
+
+impl Default for Settings {
+    /// A minute, and half a second.
+    fn default() -> Self {
+        Self { deadline: Duration::from_secs(60), silence: Duration::from_millis(500) }
+    }
+}
+
+/// Joins the group of a file. Rank 0 makes the file, and removes it when all have joined.
+pub(super) fn join(path: &Path, rank: usize, ranks: usize, deadline: Duration) -> Result<Segment, JoinError> {
+    let start = Ticks::now();
+    let segment = if rank == 0 { create(path, ranks)? } else { open(path, ranks, start, deadline)? };
+    let process = std::process::id();
+    let taken = segment.pulse(rank).process.compare_exchange(0, process, Ordering::AcqRel, Ordering::Acquire);
+    if let Err(process) = taken {
+        return Err(JoinError::Taken { rank, path: path.to_owned(), process });
+    }
+    let joined = wait_for_all(&segment, path, ranks, start, deadline);
+    if rank == 0 {
+        // Nobody comes any more, and the mapping lives without its name.
+        let removed = fs::remove_file(path);
+        joined?;
+        removed.map_err(|source| fault("removing", path, source))?;
+    } else {
+        joined?;
+    }
+    Ok(segment)
+}
+
+/// Makes the file. It gets its name when it is complete, so nobody sees half of it.
+fn create(path: &Path, ranks: usize) -> Result<Segment, JoinError> {
+    let mut temporary = path.as_os_str().to_owned();
+    temporary.push(format!(".{}", std::process::id()));
+    let temporary = PathBuf::from(temporary);
+    let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&temporary);
+    let file = file.map_err(|source| fault("creating", &temporary, source))?;
+    let segment = fill(&file, ranks).and_then(|segment| {
+        // A link fails where the name is taken; renaming would replace it.
+        fs::hard_link(&temporary, path)?;
+        Ok(segment)
+    });
+    let _ = fs::remove_file(&temporary);
+    segment.map_err(|source| fault("creating", path, source))
+}
+
+fn fill(file: &File, ranks: usize) -> io::Result<Segment> {
+    // Its memory must be there before anybody writes to it: a full /dev/shm would kill the process later.
+    rustix::fs::fallocate(file, rustix::fs::FallocateFlags::empty(), 0, Segment::file_bytes(ranks) as u64)?;
+    let segment = Segment::map(file, ranks)?;
+    segment.publish(ranks);
+    Ok(segment)
+}
+
+fn open(path: &Path, ranks: usize, start: Ticks, deadline: Duration) -> Result<Segment, JoinError> {
+    loop {
+        match OpenOptions::new().read(true).write(true).open(path) {
+            Ok(file) => return check(&file, path, ranks),
+            Err(source) if source.kind() != io::ErrorKind::NotFound => {
+                return Err(fault("opening", path, source));
+            }
+            Err(_) => {}
+        }
+        let waited = Ticks::now().since(start);
+        if waited >= deadline {
+            return Err(JoinError::Missing { missing: vec![0], path: path.to_owned(), waited });
+        }
+        pause(LOOK_EVERY);
+    }
+}
+
+fn check(file: &File, path: &Path, ranks: usize) -> Result<Segment, JoinError> {
+    let foreign = |found: String| JoinError::Foreign { path: path.to_owned(), found };
+    let segment = Segment::map(file, ranks).map_err(|source| match source.kind() {
+        io::ErrorKind::InvalidData => foreign("it is too short".to_owned()),
+        _ => fault("mapping", path, source),
+    })?;
+    match segment.found() {
+        Some(found) if found == ranks as u64 => Ok(segment),
+        Some(found) => Err(foreign(format!("{found} ranks, expected {ranks}"))),
+        None => Err(foreign("it has another beginning".to_owned())),
+    }
+}
+
+fn wait_for_all(
+    segment: &Segment,
+    path: &Path,
+    ranks: usize,
+    start: Ticks,
+    deadline: Duration,
+) -> Result<(), JoinError> {
+    loop {
+        let is_missing = |rank: &usize| segment.pulse(*rank).process.load(Ordering::Acquire) == 0;
+        let missing: Vec<usize> = (0..ranks).filter(is_missing).collect();
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let waited = Ticks::now().since(start);
+        if waited >= deadline {
+            return Err(JoinError::Missing { missing, path: path.to_owned(), waited });
+        }
+        pause(LOOK_EVERY);
+    }
+}
+
+fn fault(action: &'static str, path: &Path, source: io::Error) -> JoinError {
+    JoinError::File { action, path: path.to_owned(), source }
+}

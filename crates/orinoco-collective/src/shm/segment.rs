@@ -1,0 +1,217 @@
+//! The memory that the ranks of a machine share.
+//!
+//! ```text
+//! header     magic, version, ranks; the first failure
+//! per rank   pulse       process number, signs of life
+//!            2 lines     flag, call and up to 112 bytes of payload; operations take turns
+//!            4 slots     pieces of longer vectors; pieces take turns
+//! ```
+//!
+//! Other processes write to it at any time. Numbers are atomics, read once, and never used as an index or a length. Payloads
+//! are read as plain numbers, of which every pattern of bits is valid.
+#![expect(unsafe_code, reason = "memory that other processes share is a raw mapping")]
+
+use std::cell::UnsafeCell;
+use std::fs::File;
+use std::io;
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use rustix::mm::{MapFlags, ProtFlags};
+
+use crate::Element;
+
+/// Most ranks of a group on one machine.
+pub(super) const RANKS_MAX: usize = 64;
+/// Bytes of a slot.
+pub(super) const SLOT_BYTES: usize = 64 << 10;
+/// Slots of a rank. A rank that fills one has reduced the piece before the last one, for which it saw all others publish theirs;
+/// and they had reduced the one two before that. So the piece of four before is free.
+pub(super) const SLOTS: usize = 4;
+/// Bytes of payload in a line.
+pub(super) const LINE_BYTES: usize = 112;
+
+const MAGIC: u64 = u64::from_le_bytes(*b"orinoco\x01");
+const HEADER_BYTES: usize = 4096;
+const PAGE_BYTES: usize = 4096;
+const RANK_BYTES: usize = PAGE_BYTES + SLOTS * SLOT_BYTES;
+
+/// Beginning of the segment.
+#[repr(C, align(128))]
+pub(super) struct Header {
+    /// Set last by the rank that makes the segment.
+    magic: AtomicU64,
+    ranks: AtomicU64,
+    /// The first failure: rank + 1 in the upper half, cause in the lower; 0 while there is none.
+    pub(super) failure: AtomicU64,
+}
+
+/// A rank's signs of life.
+#[repr(C, align(128))]
+pub(super) struct Pulse {
+    /// Process number, set when it joins.
+    pub(super) process: AtomicU32,
+    /// 1 when it has left.
+    pub(super) has_left: AtomicU32,
+    /// Counts up several times a second.
+    pub(super) beats: AtomicU64,
+}
+
+/// Two cache lines of a rank: prefetchers fetch them together.
+#[repr(C, align(128))]
+pub(super) struct Line {
+    /// Number of pieces that the rank has published; wraps around.
+    pub(super) flag: AtomicU32,
+    /// 1 while another rank sleeps until the flag changes.
+    pub(super) has_sleeper: AtomicU32,
+    /// Code of the rank's call.
+    pub(super) call: AtomicU64,
+    /// Elements of a short vector.
+    payload: UnsafeCell<[u8; LINE_BYTES]>,
+}
+
+#[repr(C)]
+struct RankPage {
+    pulse: Pulse,
+    lines: [Line; 2],
+}
+
+const _: () = assert!(
+    size_of::<Line>() == 128 && size_of::<RankPage>() <= PAGE_BYTES && size_of::<Header>() <= HEADER_BYTES
+);
+
+/// Where a rank publishes a piece.
+#[derive(Clone, Copy)]
+pub(super) enum Piece {
+    /// With the flag, for short vectors.
+    Line { operation: u32 },
+    /// In the slot for this number.
+    Slot { number: u32 },
+}
+
+/// A mapped segment.
+pub(super) struct Segment {
+    base: NonNull<u8>,
+    bytes: usize,
+    ranks: usize,
+}
+
+// SAFETY: the mapping belongs to the process, not to a thread, and is accessed through atomics and by the protocol of `shm`.
+unsafe impl Send for Segment {}
+// SAFETY: as above.
+unsafe impl Sync for Segment {}
+
+impl Segment {
+    /// Size of the file of a group, in bytes.
+    pub(super) fn file_bytes(ranks: usize) -> usize {
+        HEADER_BYTES + ranks * RANK_BYTES
+    }
+
+    /// Maps a file of at least the group's size.
+    ///
+    /// # Errors
+    /// The system's, or `InvalidData` for a file that is too short.
+    pub(super) fn map(file: &File, ranks: usize) -> io::Result<Self> {
+        let bytes = Self::file_bytes(ranks);
+        if file.metadata()?.len() < bytes as u64 {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        // SAFETY: the kernel chooses the address (the given one is null and the flags lack FIXED), so no mapping that is in use
+        // is replaced.
+        let base = unsafe {
+            let access = ProtFlags::READ | ProtFlags::WRITE;
+            rustix::mm::mmap(ptr::null_mut(), bytes, access, MapFlags::SHARED, file, 0)?
+        };
+        let base = NonNull::new(base.cast()).expect("the kernel maps nothing at address 0 unless told to");
+        Ok(Self { base, bytes, ranks })
+    }
+
+    /// Marks a new segment as complete.
+    pub(super) fn publish(&self, ranks: usize) {
+        self.header().ranks.store(ranks as u64, Ordering::Relaxed);
+        self.header().magic.store(MAGIC, Ordering::Release);
+    }
+
+    /// Whether the segment is complete, and for which number of ranks.
+    pub(super) fn found(&self) -> Option<u64> {
+        let is_complete = self.header().magic.load(Ordering::Acquire) == MAGIC;
+        is_complete.then(|| self.header().ranks.load(Ordering::Relaxed))
+    }
+
+    pub(super) fn header(&self) -> &Header {
+        // SAFETY: the mapping begins with a header (`file_bytes`), is aligned to a page, and lives as long as `self`. It holds
+        // atomics alone, for which any pattern of bits is valid and which others may change.
+        unsafe { self.base.cast::<Header>().as_ref() }
+    }
+
+    pub(super) fn pulse(&self, rank: usize) -> &Pulse {
+        &self.page(rank).pulse
+    }
+
+    /// A rank's line for an operation.
+    pub(super) fn line(&self, rank: usize, operation: u32) -> &Line {
+        &self.page(rank).lines[(operation & 1) as usize]
+    }
+
+    /// Elements that a rank has published.
+    ///
+    /// # Panics
+    /// If they do not fit their memory.
+    #[inline]
+    pub(super) fn read<T: Element>(&self, rank: usize, piece: Piece, len: usize) -> &[T] {
+        let memory = self.memory::<T>(rank, piece, len);
+        // SAFETY: `memory` points to `len` elements in the mapping, aligned to 8 bytes or more. Every pattern of bits is a valid
+        // element (`Element` is sealed). By the protocol nobody writes to a published piece before this rank has published the one
+        // after the next; a process that breaks it can make the numbers wrong, and has no way to make them invalid.
+        unsafe { std::slice::from_raw_parts(memory.as_ptr(), len) }
+    }
+
+    /// Memory of this rank's next piece.
+    ///
+    /// # Panics
+    /// If it does not fit.
+    #[inline]
+    #[expect(
+        clippy::mut_from_ref,
+        reason = "the memory is not the segment's, and the protocol gives it to one writer"
+    )]
+    pub(super) fn write<T: Element>(&self, rank: usize, piece: Piece, len: usize) -> &mut [T] {
+        let memory = self.memory::<T>(rank, piece, len);
+        // SAFETY: as in `read`. The only writer of a rank's memory is the thread that holds its group exclusively, which fills one
+        // piece at a time.
+        unsafe { std::slice::from_raw_parts_mut(memory.as_ptr(), len) }
+    }
+
+    #[inline]
+    fn memory<T: Element>(&self, rank: usize, piece: Piece, len: usize) -> NonNull<T> {
+        let bytes = len * size_of::<T>();
+        match piece {
+            Piece::Line { operation } => {
+                assert!(bytes <= LINE_BYTES, "{bytes} bytes in a line");
+                NonNull::new(self.line(rank, operation).payload.get().cast()).expect("in a mapping")
+            }
+            Piece::Slot { number } => {
+                assert!(rank < self.ranks && bytes <= SLOT_BYTES, "{bytes} bytes in a slot of rank {rank}");
+                let offset =
+                    HEADER_BYTES + rank * RANK_BYTES + PAGE_BYTES + number as usize % SLOTS * SLOT_BYTES;
+                // SAFETY: `offset + SLOT_BYTES` is at most `file_bytes`, because `rank` is below `ranks` (asserted) and the
+                // slot's number below `SLOTS`.
+                unsafe { self.base.add(offset).cast() }
+            }
+        }
+    }
+
+    fn page(&self, rank: usize) -> &RankPage {
+        assert!(rank < self.ranks, "rank {rank} of {}", self.ranks);
+        // SAFETY: the page lies inside the mapping (`file_bytes`), because `rank` is below `ranks` (asserted). As for the header.
+        unsafe { self.base.add(HEADER_BYTES + rank * RANK_BYTES).cast::<RankPage>().as_ref() }
+    }
+}
+
+impl Drop for Segment {
+    fn drop(&mut self) {
+        // SAFETY: `base` and `bytes` are those of the mapping (`map`), and no reference to it outlives `self`.
+        let unmapped = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.bytes) };
+        debug_assert!(unmapped.is_ok(), "a mapping of our own can be unmapped");
+    }
+}

@@ -1,0 +1,213 @@
+//! Waiting for another rank's flag: first look again and again, then give way, then sleep.
+
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::Duration;
+
+use rustix::thread::futex;
+
+use super::Settings;
+use super::life::Watch;
+use super::segment::{Line, Segment};
+use crate::call::Call;
+use crate::clock::Ticks;
+use crate::{CollectiveError, FailureCause};
+
+/// Looks at a flag before anything else, where each rank has a core: about 20 us, several times an exchange of short vectors.
+const LOOKS: u32 = 20_000;
+/// The same where ranks share cores: the other rank may be waiting for this one's core.
+const LOOKS_SHARED: u32 = 64;
+/// Times of giving way to other threads before sleeping, where ranks share cores.
+const YIELDS_SHARED: u32 = 2_000;
+/// Longest sleep. A rank that raises its flag just as another goes to sleep may miss it, and then this is the delay.
+const SLEEP: Duration = Duration::from_millis(1);
+
+/// How this rank waits.
+pub(super) struct Waiting {
+    looks: u32,
+    yields: u32,
+    settings: Settings,
+}
+
+/// What a rank waits for.
+pub(super) struct Awaited<'a> {
+    pub(super) segment: &'a Segment,
+    /// The other rank.
+    pub(super) rank: usize,
+    pub(super) line: &'a Line,
+    /// Number of pieces that it must have published.
+    pub(super) pieces: u32,
+    pub(super) call: Call,
+}
+
+impl Awaited<'_> {
+    #[inline]
+    fn has_come(&self) -> bool {
+        has_reached(self.line.flag.load(Ordering::Acquire), self.pieces)
+    }
+}
+
+/// Whether a count that wraps around has come to `wanted`. The two are less than 2^31 apart.
+#[inline]
+fn has_reached(count: u32, wanted: u32) -> bool {
+    count.wrapping_sub(wanted) < 1 << 31
+}
+
+impl Waiting {
+    pub(super) fn new(ranks: usize, settings: Settings) -> Self {
+        let cores = thread::available_parallelism().map_or(1, usize::from);
+        let (looks, yields) = if ranks > cores { (LOOKS_SHARED, YIELDS_SHARED) } else { (LOOKS, 0) };
+        Self { looks, yields, settings }
+    }
+
+    /// Waits until a rank has published its pieces.
+    #[inline]
+    pub(super) fn wait(&self, awaited: &Awaited<'_>) -> Result<(), CollectiveError> {
+        for _ in 0..self.looks {
+            if awaited.has_come() {
+                return Ok(());
+            }
+            std::hint::spin_loop();
+        }
+        self.wait_long(awaited)
+    }
+
+    #[cold]
+    fn wait_long(&self, awaited: &Awaited<'_>) -> Result<(), CollectiveError> {
+        for _ in 0..self.yields {
+            thread::yield_now();
+            if awaited.has_come() {
+                return Ok(());
+            }
+        }
+        let start = Ticks::now();
+        let mut watch = Watch::new(awaited.segment.pulse(awaited.rank), start);
+        while !awaited.has_come() {
+            sleep_until_raised(awaited.line);
+            let now = Ticks::now();
+            self.check(awaited, &mut watch, start, now)?;
+        }
+        Ok(())
+    }
+
+    /// Fails if the rank will not come: it failed, any other failed, or time is up.
+    fn check(
+        &self,
+        awaited: &Awaited<'_>,
+        watch: &mut Watch,
+        start: Ticks,
+        now: Ticks,
+    ) -> Result<(), CollectiveError> {
+        if awaited.has_come() {
+            return Ok(());
+        }
+        let pulse = awaited.segment.pulse(awaited.rank);
+        let cause = if watch.has_left(pulse) {
+            FailureCause::Left
+        } else if watch.is_silent(pulse, now, self.settings.silence) {
+            FailureCause::Silent(self.settings.silence)
+        } else if now.since(start) >= self.settings.deadline {
+            FailureCause::Late(self.settings.deadline)
+        } else {
+            return check_group(awaited.segment, awaited.call);
+        };
+        // It may have come just before it left.
+        if awaited.has_come() {
+            return Ok(());
+        }
+        fail(awaited.segment, awaited.rank, cause);
+        check_group(awaited.segment, awaited.call)
+    }
+}
+
+/// Raises a rank's flag.
+#[inline]
+pub(super) fn raise(line: &Line, pieces: u32) {
+    line.flag.store(pieces, Ordering::Release);
+    if line.has_sleeper.load(Ordering::Relaxed) != 0 {
+        wake(line);
+    }
+}
+
+#[cold]
+fn wake(line: &Line) {
+    line.has_sleeper.store(0, Ordering::Relaxed);
+    // Without an answer a sleeper wakes by itself.
+    let _ = futex::wake(&line.flag, futex::Flags::empty(), u32::MAX >> 1);
+}
+
+/// Sleeps until the flag is raised, or a short time.
+fn sleep_until_raised(line: &Line) {
+    let seen = line.flag.load(Ordering::Acquire);
+    line.has_sleeper.store(1, Ordering::Relaxed);
+    let time = rustix::time::Timespec { tv_sec: 0, tv_nsec: SLEEP.subsec_nanos().into() };
+    // It returns at once where the flag has changed, and is called again where it returns for nothing.
+    let _ = futex::wait(&line.flag, futex::Flags::empty(), seen, Some(&time));
+}
+
+/// Notes a rank's failure, unless one is noted.
+pub(super) fn fail(segment: &Segment, rank: usize, cause: FailureCause) {
+    let code = (rank as u64 + 1) << 32 | u64::from(code(cause));
+    // The first failure stays: what follows from it is no news.
+    let _ = segment.header().failure.compare_exchange(0, code, Ordering::AcqRel, Ordering::Acquire);
+}
+
+/// Fails if a failure is noted.
+#[inline]
+pub(super) fn check_group(segment: &Segment, call: Call) -> Result<(), CollectiveError> {
+    match segment.header().failure.load(Ordering::Acquire) {
+        0 => Ok(()),
+        code => Err(failure(code, call)),
+    }
+}
+
+#[cold]
+fn failure(code: u64, call: Call) -> CollectiveError {
+    let rank = usize::try_from(code >> 32).map_or(0, |rank| rank.saturating_sub(1));
+    CollectiveError::EpochFailed { epoch: 0, rank, cause: cause(code as u32), call }
+}
+
+/// Cause as a number: its kind in the highest four bits, milliseconds in the others.
+fn code(cause: FailureCause) -> u32 {
+    let millis = |time: Duration| u32::try_from(time.as_millis()).unwrap_or(u32::MAX).min((1 << 28) - 1);
+    match cause {
+        FailureCause::Silent(time) => 1 << 28 | millis(time),
+        FailureCause::Left => 2 << 28,
+        FailureCause::Late(time) => 3 << 28 | millis(time),
+        FailureCause::Mismatch => 4 << 28,
+        FailureCause::Unknown(code) => code,
+    }
+}
+
+fn cause(code: u32) -> FailureCause {
+    let time = Duration::from_millis(u64::from(code & ((1 << 28) - 1)));
+    match code >> 28 {
+        1 => FailureCause::Silent(time),
+        2 => FailureCause::Left,
+        3 => FailureCause::Late(time),
+        4 => FailureCause::Mismatch,
+        _ => FailureCause::Unknown(code),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_are_compared_across_their_end() {
+        assert!(has_reached(5, 5) && has_reached(6, 5) && !has_reached(4, 5));
+        assert!(has_reached(2, u32::MAX) && !has_reached(u32::MAX, 2));
+    }
+
+    #[test]
+    fn causes_survive_their_code() {
+        let time = Duration::from_millis(500);
+        for known in
+            [FailureCause::Silent(time), FailureCause::Left, FailureCause::Late(time), FailureCause::Mismatch]
+        {
+            assert_eq!(cause(code(known)), known);
+        }
+        assert_eq!(cause(7), FailureCause::Unknown(7));
+    }
+}

@@ -1,0 +1,277 @@
+//! Operations over shared memory: results, and what happens when ranks disagree, leave or do not come.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use orinoco_collective::{
+    CollectiveError, Element, FailureCause, JoinError, ReduceOp, Settings, ShmGroup, reduce,
+};
+
+static GROUPS: AtomicU32 = AtomicU32::new(0);
+
+/// A file name that no other group has.
+fn name() -> PathBuf {
+    let number = GROUPS.fetch_add(1, Ordering::Relaxed);
+    PathBuf::from(format!("/dev/shm/orinoco-test-{}-{number}", std::process::id()))
+}
+
+/// Runs a function as each rank, on threads. Returns the results in rank order.
+fn run<R: Send>(ranks: usize, settings: Settings, body: impl Fn(ShmGroup) -> R + Sync) -> Vec<R> {
+    let path = name();
+    thread::scope(|scope| {
+        let ranks: Vec<_> = (0..ranks)
+            .map(|rank| {
+                let (path, body) = (&path, &body);
+                scope
+                    .spawn(move || body(ShmGroup::join(path, rank, ranks, settings).expect("all ranks join")))
+            })
+            .collect();
+        let results = ranks.into_iter().map(|rank| rank.join().expect("no rank panics")).collect();
+        assert!(!path.exists(), "the file is removed when all have joined");
+        results
+    })
+}
+
+fn value(rank: usize, i: usize) -> f32 {
+    // Sums of these depend on their order.
+    ((rank * 31 + i * 7) % 1013) as f32 * 0.1 + 1e-4
+}
+
+fn vector(rank: usize, len: usize) -> Vec<f32> {
+    (0..len).map(|i| value(rank, i)).collect()
+}
+
+/// Sum of vectors of all ranks, in the order of the reduction tree.
+fn sum(ranks: usize, len: usize) -> Vec<f32> {
+    let vectors: Vec<Vec<f32>> = (0..ranks).map(|rank| vector(rank, len)).collect();
+    let operands: Vec<&[f32]> = vectors.iter().map(Vec::as_slice).collect();
+    let mut total = vec![0.0; len];
+    reduce(ReduceOp::Sum, &mut total, &operands, 1);
+    total
+}
+
+fn bits(vector: &[f32]) -> Vec<u32> {
+    vector.iter().map(|value| value.to_bits()).collect()
+}
+
+/// Empty, one, within a cache line, within two, around the size of a piece, of several, and odd.
+const LENS: [usize; 12] = [0, 1, 2, 13, 28, 29, 1000, 4095, 4096, 4097, 30_001, 70_000];
+
+#[test]
+fn all_operations_are_exact_for_1_to_8_ranks() {
+    for ranks in [1, 2, 3, 4, 5, 8] {
+        run(ranks, Settings::default(), |mut group| {
+            let rank = group.rank();
+            for len in LENS {
+                let context = format!("{len} elements of {ranks} ranks");
+                let mut reduced = vector(rank, len);
+                group.all_reduce(ReduceOp::Sum, &mut reduced).unwrap();
+                assert_eq!(bits(&reduced), bits(&sum(ranks, len)), "all-reduce, {context}");
+
+                let root = len % ranks;
+                let mut copied = vector(rank, len);
+                group.broadcast(root, &mut copied).unwrap();
+                assert_eq!(copied, vector(root, len), "broadcast, {context}");
+
+                let mut gathered = vec![0.0; len * ranks];
+                group.all_gather(&vector(rank, len), &mut gathered).unwrap();
+                let all: Vec<f32> = (0..ranks).flat_map(|rank| vector(rank, len)).collect();
+                assert_eq!(gathered, all, "all-gather, {context}");
+
+                let mut scattered = vec![0.0; len];
+                group.reduce_scatter(ReduceOp::Sum, &vector(rank, len * ranks), &mut scattered).unwrap();
+                let whole = sum(ranks, len * ranks);
+                assert_eq!(
+                    bits(&scattered),
+                    bits(&whole[rank * len..(rank + 1) * len]),
+                    "reduce-scatter, {context}"
+                );
+
+                let mut exchanged = vec![0.0; len * ranks];
+                group.all_to_all(&vector(rank, len * ranks), &mut exchanged).unwrap();
+                let blocks = (0..ranks)
+                    .flat_map(|from| vector(from, len * ranks)[rank * len..(rank + 1) * len].to_vec());
+                assert_eq!(exchanged, blocks.collect::<Vec<_>>(), "all-to-all, {context}");
+                group.barrier().unwrap();
+            }
+        });
+    }
+}
+
+#[test]
+fn every_type_and_reduction_works() {
+    fn check<T: Element + PartialEq + std::fmt::Debug + From<u8>>(
+        group: &mut ShmGroup,
+        all_reduce: impl Fn(&mut ShmGroup, ReduceOp, &mut [T]) -> Result<(), CollectiveError>,
+    ) {
+        let own = u8::try_from(group.rank()).unwrap() + 2;
+        for len in [3, 50_000] {
+            for (op, expected) in [
+                (ReduceOp::Sum, 9),
+                (ReduceOp::Product, 24),
+                (ReduceOp::Min, 2),
+                (ReduceOp::Max, 4),
+                (ReduceOp::Average, 3),
+            ] {
+                let mut vector = vec![T::from(own); len];
+                all_reduce(group, op, &mut vector).unwrap();
+                assert!(vector.iter().all(|value| *value == T::from(expected)), "{op} of {}", T::DATA_TYPE);
+            }
+        }
+    }
+    run(3, Settings::default(), |mut group| {
+        check::<f32>(&mut group, |group, op, vector| group.all_reduce(op, vector));
+        check::<f64>(&mut group, |group, op, vector| group.all_reduce(op, vector));
+        check::<half::f16>(&mut group, |group, op, vector| group.all_reduce(op, vector));
+        check::<half::bf16>(&mut group, |group, op, vector| group.all_reduce(op, vector));
+        check::<u8>(&mut group, |group, op, vector| group.all_reduce(op, vector));
+        check::<i32>(&mut group, |group, op, vector| group.all_reduce(op, vector));
+        check::<u32>(&mut group, |group, op, vector| group.all_reduce(op, vector));
+        check::<i64>(&mut group, |group, op, vector| group.all_reduce(op, vector));
+        check::<u64>(&mut group, |group, op, vector| group.all_reduce(op, vector));
+    });
+}
+
+/// Ranks that run ahead must not overwrite what others still read.
+#[test]
+fn many_operations_in_a_row_stay_exact() {
+    run(3, Settings::default(), |mut group| {
+        let rank = group.rank();
+        for round in 0..3_000usize {
+            // Now and then a rank is late.
+            if round % 300 == rank * 100 {
+                thread::yield_now();
+            }
+            let len = [1, 40, 5_000][round % 3];
+            let mut vector = vec![(round * (rank + 1)) as i64; len];
+            group.all_reduce(ReduceOp::Sum, &mut vector).unwrap();
+            assert!(vector.iter().all(|value| *value == (round * 6) as i64), "round {round}");
+            let mut copied = vec![(round + rank) as u32; len];
+            group.broadcast(round % 3, &mut copied).unwrap();
+            assert!(copied.iter().all(|value| *value == (round + round % 3) as u32), "round {round}");
+        }
+    });
+}
+
+#[test]
+fn different_calls_are_an_error_that_names_both() {
+    let errors = run(2, Settings::default(), |mut group| {
+        let mut vector = vec![1.0f32; 4 + group.rank()];
+        let error = group.all_reduce(ReduceOp::Sum, &mut vector).unwrap_err();
+        // Once failed, always failed.
+        assert!(group.barrier().is_err());
+        error
+    });
+    let mut mismatches = 0;
+    for (rank, error) in errors.iter().enumerate() {
+        match error {
+            CollectiveError::Mismatch { rank: other, theirs, ours } => {
+                assert_eq!(*other, 1 - rank);
+                let call = |rank: usize| format!("all_reduce of {} f32, sum", 4 + rank);
+                assert_eq!((theirs.to_string(), ours.to_string()), (call(1 - rank), call(rank)));
+                mismatches += 1;
+            }
+            CollectiveError::EpochFailed { cause, .. } => assert_eq!(*cause, FailureCause::Mismatch),
+            other => panic!("{other}"),
+        }
+    }
+    assert!(mismatches >= 1, "one rank or both name the calls");
+}
+
+#[test]
+fn a_rank_that_leaves_is_named() {
+    let errors = run(3, Settings::default(), |mut group| {
+        group.barrier().unwrap();
+        if group.rank() == 1 {
+            return None;
+        }
+        Some(group.all_reduce(ReduceOp::Sum, &mut [1.0f32; 1000]).unwrap_err().to_string())
+    });
+    let expected = "epoch 0 failed during all_reduce of 1000 f32, sum: rank 1 left".to_owned();
+    assert_eq!(errors, [Some(expected.clone()), None, Some(expected)]);
+}
+
+#[test]
+fn a_rank_that_is_alive_and_late_is_waited_for_until_the_deadline() {
+    let settings = Settings { deadline: Duration::from_millis(300), silence: Duration::from_millis(100) };
+    let (done, wait) = std::sync::mpsc::channel::<()>();
+    let wait = std::sync::Mutex::new(wait);
+    let errors = run(2, settings, |mut group| {
+        if group.rank() == 1 {
+            // Computes until the other has given up.
+            let _ = wait.lock().unwrap().recv();
+            return None;
+        }
+        let error = group.barrier().unwrap_err().to_string();
+        done.send(()).unwrap();
+        Some(error)
+    });
+    let expected = "epoch 0 failed during barrier: rank 1 is alive, but did not make the call within 300 ms";
+    assert_eq!(errors[0].as_deref(), Some(expected));
+}
+
+#[test]
+fn ranks_that_do_not_join_are_named() {
+    let path = name();
+    let settings = Settings { deadline: Duration::from_millis(50), ..Settings::default() };
+    let error = ShmGroup::join(&path, 0, 3, settings).err().expect("nobody else joins");
+    assert!(matches!(&error, JoinError::Missing { missing, .. } if *missing == [1, 2]), "{error}");
+    assert!(!path.exists(), "the file is removed");
+    let error = ShmGroup::join(&path, 2, 3, settings).err().expect("nobody else joins");
+    assert!(matches!(&error, JoinError::Missing { missing, .. } if *missing == [0]), "{error}");
+    let error = ShmGroup::join(&path, 3, 3, settings).err().expect("there is no such rank");
+    assert!(matches!(error, JoinError::Ranks { .. }), "{error}");
+}
+
+#[test]
+fn a_file_that_is_none_of_a_group_is_refused_and_kept() {
+    let path = name();
+    std::fs::write(&path, b"somebody's notes").unwrap();
+    let error = ShmGroup::join(&path, 0, 2, Settings::default()).err().expect("the name is taken");
+    assert!(matches!(error, JoinError::File { action: "creating", .. }), "{error}");
+    let error = ShmGroup::join(&path, 1, 2, Settings::default()).err().expect("not a group's");
+    assert!(matches!(error, JoinError::Foreign { .. }), "{error}");
+    assert_eq!(std::fs::read(&path).unwrap(), b"somebody's notes");
+    std::fs::remove_file(&path).unwrap();
+}
+
+/// Rank 1 of a test below, in a process of its own: it takes part in one barrier, and then computes for ever.
+#[test]
+#[ignore = "a part of other tests"]
+fn second_rank() {
+    let path = PathBuf::from(std::env::var_os(SECOND_RANK).expect("started by a test"));
+    let mut group = ShmGroup::join(&path, 1, 2, Settings::default()).unwrap();
+    group.barrier().unwrap();
+    loop {
+        thread::park();
+    }
+}
+
+const SECOND_RANK: &str = "ORINOCO_TEST_SECOND_RANK";
+
+/// What an operation returns when the process of rank 1 got a signal.
+fn after_signal(signal: rustix::process::Signal) -> CollectiveError {
+    let path = name();
+    let mut second = std::process::Command::new(std::env::current_exe().unwrap());
+    second.args(["--exact", "second_rank", "--ignored"]).env(SECOND_RANK, &path);
+    let mut second = second.stdout(std::process::Stdio::null()).spawn().unwrap();
+    let mut group = ShmGroup::join(&path, 0, 2, Settings::default()).unwrap();
+    group.barrier().unwrap();
+    rustix::process::kill_process(rustix::process::Pid::from_child(&second), signal).unwrap();
+    let error = group.all_reduce(ReduceOp::Sum, &mut vec![1.0f32; 100_000]).unwrap_err();
+    second.kill().unwrap();
+    second.wait().unwrap();
+    error
+}
+
+#[test]
+fn a_rank_whose_process_is_killed_or_stopped_is_named() {
+    for signal in [rustix::process::Signal::KILL, rustix::process::Signal::STOP] {
+        let error = after_signal(signal).to_string();
+        let expected =
+            "epoch 0 failed during all_reduce of 100000 f32, sum: rank 1 gave no sign of life for 500 ms";
+        assert_eq!(error, expected);
+    }
+}
