@@ -415,6 +415,20 @@ mod tests {
     }
 
     #[test]
+    fn a_stream_does_not_stay_without_the_model_that_it_stays_with() {
+        let models = BTreeMap::from([(0, 0), (1, 0)]);
+        let both = board(&models, &BTreeMap::from([(0, (0, vec![0, 1]))]));
+        let wanted = board(&models, &BTreeMap::from([(0, (0, vec![0, 1])), (1, (0, vec![0, 1]))]));
+        // Stream 1 joins with new instances of both models, of which one has a state: so stream 0 joins with them, too.
+        for stateful in 0..2 {
+            let facts = ModelFacts { stateful: BTreeSet::from([stateful]), ..ModelFacts::default() };
+            let change = Change::between(&both, &wanted, &facts);
+            let streams = (&change.streams.joining, &change.streams.leaving, change.streams.staying.len());
+            assert_eq!(streams, (&vec![0, 1], &vec![0], 0));
+        }
+    }
+
+    #[test]
     fn a_state_goes_on_only_where_its_stream_does() {
         let models = BTreeMap::from([(0, 0)]);
         let from = board(&models, &BTreeMap::from([(0, (0, vec![0]))]));

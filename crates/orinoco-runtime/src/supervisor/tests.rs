@@ -393,6 +393,32 @@ fn a_board_that_is_refused_changes_nothing() {
 }
 
 #[test]
+fn a_reload_of_a_run_whose_last_source_has_ended_is_refused() {
+    let mut sim = Sim::start(board(&["a"]));
+    sim.source_ends(stream(0));
+    // Its sinks still write.
+    sim.reload(board(&["b"]));
+    let [Err(why)] = &sim.answers()[..] else { panic!("{:?}", sim.answers()) };
+    assert_eq!((why.as_str(), sim.preparing.is_none()), ("the run has ended", true));
+    sim.end();
+}
+
+#[test]
+fn it_knows_whose_sources_and_sinks_run() {
+    let mut sim = Sim::start(board(&["a", "b"]));
+    let sinks_run = |sim: &Sim| [0, 1, 2].map(|id| sim.supervisor.sinks_run(stream(id)));
+    assert_eq!((sim.supervisor.sources_run(), sinks_run(&sim)), (true, [true, true, false]));
+    sim.source_ends(stream(0));
+    assert_eq!((sim.supervisor.sources_run(), sinks_run(&sim)), (true, [true, true, false]));
+    // Stream 0 has ended, and stream 1 has lost its sinks only.
+    sim.sink_ends(stream(0));
+    sim.sink_ends(stream(1));
+    assert_eq!((sim.supervisor.sources_run(), sinks_run(&sim)), (true, [false, false, false]));
+    sim.source_ends(stream(1));
+    assert!(!sim.supervisor.sources_run());
+}
+
+#[test]
 fn a_stream_waits_for_the_source_that_it_had() {
     let mut sim = Sim::start(board(&["a"]));
     // The stream leaves, and comes back while its old source is still closing.
@@ -403,7 +429,8 @@ fn a_stream_waits_for_the_source_that_it_had() {
     assert_eq!(sim.started, [stream(0), stream(1)]);
     sim.source_ends(stream(0));
     assert_eq!(sim.started, [stream(0), stream(1), stream(2)]);
-    // The wait for a source that hangs is bounded.
+    // The wait for a source that hangs is bounded, also where nothing else wakes the supervisor just then.
+    sim.wait_until(Nanos(20_000_000));
     sim.reload(board(&["b"]));
     sim.prepared();
     sim.reload(board(&["b", "a"]));
@@ -592,16 +619,77 @@ fn missed(newer: Option<Board>) -> Sim {
     let mut sim = Sim::start(board(&["a"]));
     sim.reload(board(&["a", "b", "c"]));
     newer.into_iter().for_each(|newer| sim.reload(newer));
+    let joined = vec![sim.add_stream("b", 0)];
+    applied_without_a_lane(&mut sim, joined);
+    assert!(sim.answers().is_empty());
+    sim
+}
+
+/// Applies the change that is prepared, except for a stream that misses its lane.
+fn applied_without_a_lane(sim: &mut Sim, joined: Vec<Joined>) {
     let Some(wanted) = sim.preparing.take() else { panic!("nothing is prepared") };
     let Some(Effect::Apply(wanted)) = sim.supervisor.handle(Action::Prepared(Ok(wanted)), sim.now).pop()
     else {
         panic!("it is not applied")
     };
-    let joined = vec![sim.add_stream("b", 0)];
     let missed = Applied { board: Some(wanted), joined, missed: vec![fault()], ..Applied::default() };
     sim.act(Action::Applied(missed));
-    assert!(sim.answers().is_empty());
-    sim
+}
+
+#[test]
+fn streams_that_miss_their_lane_again_and_again_are_reported() {
+    let mut sim = Sim::start(board(&["a"]));
+    sim.reload(board(&["a", "c"]));
+    for _ in 0..ATTEMPTS_MAX {
+        assert!(sim.answers().is_empty());
+        applied_without_a_lane(&mut sim, Vec::new());
+    }
+    let [Ok(done)] = &sim.answers()[..] else { panic!("{:?}", sim.answers()) };
+    assert_eq!((done.joined.len(), done.stayed, done.faults.len()), (0, 1, 1));
+    assert!(sim.preparing.is_none() && sim.running() == ["a"]);
+}
+
+#[test]
+fn a_restart_that_misses_its_lane_again_and_again_ends_the_run() {
+    let mut sim = Sim::start(board(&["a", "b"]));
+    sim.lane_fails(1);
+    sim.run_dry();
+    for _ in 0..ATTEMPTS_MAX {
+        assert!(sim.supervisor.ended_by() == EndedBy::default());
+        applied_without_a_lane(&mut sim, Vec::new());
+    }
+    assert!(sim.supervisor.ended_by().stop);
+    sim.end();
+    assert_eq!(sim.over.expect("it is over").len(), 2, "why it failed, and why it cannot start again");
+}
+
+#[test]
+fn a_stream_that_misses_its_lane_at_the_start_ends_nothing() {
+    let mut sim = Sim::start(board(&["a"]));
+    let mut supervisor = Supervisor::new(board(&["a", "b"]), RULES, Nanos(0));
+    std::mem::swap(&mut sim.supervisor, &mut supervisor);
+    let joined = vec![sim.add_stream("a", 0)];
+    let started = Applied {
+        board: Some(board(&["a", "b"])),
+        joined,
+        lanes: vec![0],
+        missed: vec![fault()],
+        ..Applied::default()
+    };
+    sim.act(Action::Applied(started));
+    assert!(!sim.supervisor.ended_by().stop);
+}
+
+#[test]
+fn a_newer_board_that_is_refused_keeps_what_was_applied() {
+    let mut sim = missed(Some(board(&["a", "b", "refused"])));
+    sim.preparing = None;
+    sim.act(Action::Prepared(Err(fault().into())));
+    assert_eq!(sim.answers().len(), 2);
+    for answer in sim.answers() {
+        let done = answer.expect("b was applied");
+        assert_eq!((&done.joined[..], done.stayed, done.faults.len()), (&["b".to_owned()][..], 1, 1));
+    }
 }
 
 #[test]
