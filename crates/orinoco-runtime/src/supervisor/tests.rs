@@ -46,6 +46,7 @@ struct Sim {
     sinks: BTreeSet<StreamId>,
     lanes: BTreeSet<usize>,
     released: BTreeSet<usize>,
+    closed: BTreeSet<usize>,
     stopped: BTreeSet<StreamId>,
     preparing: Option<Board>,
     /// Kinds of the changes that were prepared.
@@ -72,6 +73,7 @@ impl Sim {
             sinks: BTreeSet::new(),
             lanes: BTreeSet::new(),
             released: BTreeSet::new(),
+            closed: BTreeSet::new(),
             stopped: BTreeSet::new(),
             preparing: None,
             kinds: Vec::new(),
@@ -116,7 +118,11 @@ impl Sim {
             Effect::DropSource(stream) => assert!(self.waiting.remove(&stream)),
             Effect::StopStream(stream) => drop(self.stopped.insert(stream)),
             Effect::StopAll => self.stopped.extend(self.streams.keys()),
-            Effect::ReleaseLane(lane) | Effect::CloseLane(lane) => drop(self.released.insert(lane)),
+            Effect::ReleaseLane(lane) => drop(self.released.insert(lane)),
+            Effect::CloseLane(lane) => {
+                self.closed.insert(lane);
+                self.released.insert(lane);
+            }
             Effect::Emit(Event::LaneFailed { lane, .. }) => self.events.push(format!("lane {lane} failed")),
             Effect::Emit(Event::LaneRestarted { lane, restarts_left, .. }) => {
                 self.events.push(format!("lane {lane} restarts, {restarts_left} left"));
@@ -158,7 +164,7 @@ impl Sim {
         self.streams.insert(stream, (lane, name.to_owned()));
         self.waiting.insert(stream);
         self.sinks.insert(stream);
-        Joined { stream, name: name.into(), lane, is_live: false }
+        Joined { stream, name: name.into(), lane, is_live: name.starts_with("camera") }
     }
 
     fn reload(&mut self, board: Board) {
@@ -551,6 +557,42 @@ fn restarts_long_ago_are_forgotten() {
 }
 
 #[test]
+fn a_restart_counts_for_exactly_its_window() {
+    for (later, event) in [(0, "lane 0 failed"), (1, "lane 0 restarts, 2 left")] {
+        let mut sim = Sim::start(board(&["a", "b"]));
+        for _ in 0..RESTARTS_MAX {
+            sim.lane_fails(0);
+            sim.run_dry();
+            sim.prepared();
+        }
+        let wake = Nanos(0) + RESTART_WINDOW + Duration::from_nanos(later);
+        sim.wait_until(wake);
+        sim.lane_fails(0);
+        assert_eq!(sim.events.last().map(String::as_str), Some(event));
+    }
+}
+
+#[test]
+fn a_lane_of_files_is_not_restarted_for_a_camera_on_another_lane() {
+    for (fails, event) in [(0, "lane 0 failed"), (1, "lane 1 restarts, 2 left")] {
+        let mut sim = Sim::start(board(&["file", "camera"]));
+        sim.supervisor.rules.repeat_files = false;
+        sim.lane_fails(fails);
+        assert_eq!(sim.events, [event]);
+    }
+}
+
+#[test]
+fn a_lane_that_fails_while_the_run_drains_is_a_fault() {
+    let mut sim = Sim::start(board(&["a"]));
+    sim.source_ends(stream(0));
+    sim.lane_fails(0);
+    assert_eq!(sim.events, ["lane 0 failed"]);
+    sim.end();
+    assert_eq!(sim.over.map(|faults| faults.len()), Some(1));
+}
+
+#[test]
 fn who_waits_for_a_change_hears_at_once_that_the_run_ends() {
     let mut sim = Sim::start(board(&["a"]));
     sim.reload(board(&["b"]));
@@ -733,6 +775,7 @@ fn a_run_that_nobody_reads_does_not_wait_for_its_sources() {
     let mut sim = Sim::start(board(&["a"]));
     sim.act(Action::Unread);
     assert_eq!(sim.supervisor.ended_by(), EndedBy { stop: true, unread: true });
+    assert_eq!(sim.closed, BTreeSet::from([0]), "what waits for the outputs is dropped");
     // Its source tries to reach a camera, and its lane was closed.
     sim.stuck.insert(stream(0));
     sim.lanes.clear();
