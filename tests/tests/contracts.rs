@@ -92,6 +92,7 @@ fn explanations_errors_and_the_machine() {
     schemas.check(&["board", "list"], &["orinoco.board-profiles/1"]);
     schemas.check(&["board", "show", "orin-nano-8gb"], &["orinoco.board-profile/1"]);
     schemas.check(&["board", "show", "orin-nano"], &["orinoco.error/1"]);
+    schemas.check(&["perf", "all_reduce", "-e", "64", "-n", "3", "-c"], &["orinoco.perf/1"]);
 }
 
 #[test]

@@ -12,8 +12,8 @@ use crate::{
     DUMP_SCHEMA, DescriptionReport, DoctorReport, Dump, ERROR_SCHEMA, EVAL_SCHEMA, EVENT_SCHEMA, ErrorReport,
     EvalReport, EventJson, GRAPH_BENCH_SCHEMA, GraphBench, HEALTH_SCHEMA, Health, MEMORY_BENCH_SCHEMA,
     MEMORY_SCHEMA, MODEL_CARD_SCHEMA, MODEL_COMPARISON_SCHEMA, MODEL_SCHEMA, MODELS_SCHEMA, MemoryBench,
-    MemoryReport, ModelCard, ModelComparison, ModelDetails, ModelList, PREPROCESS_BENCH_SCHEMA,
-    PreprocessBench, RESULT_SCHEMA, ResultLine, STATUS_SCHEMA, SUMMARY_SCHEMA, Status, Summary,
+    MemoryReport, ModelCard, ModelComparison, ModelDetails, ModelList, PERF_SCHEMA, PREPROCESS_BENCH_SCHEMA,
+    PerfReport, PreprocessBench, RESULT_SCHEMA, ResultLine, STATUS_SCHEMA, SUMMARY_SCHEMA, Status, Summary,
 };
 
 /// Serialised contract: one kind of JSON object that Orinoco prints or writes.
@@ -27,7 +27,7 @@ pub struct Contract {
 }
 
 /// All contracts.
-pub const CONTRACTS: [Contract; 26] = [
+pub const CONTRACTS: [Contract; 27] = [
     contract::<ResultLine>(RESULT_SCHEMA, "`orinoco run`, `orinoco infer`, sinks of kind `jsonl`"),
     contract::<Summary>(SUMMARY_SCHEMA, "`orinoco run`, `orinocod`"),
     contract::<ErrorReport>(ERROR_SCHEMA, "every command that fails"),
@@ -52,6 +52,7 @@ pub const CONTRACTS: [Contract; 26] = [
     contract::<PreprocessBench>(PREPROCESS_BENCH_SCHEMA, "`orinoco bench preprocess`"),
     contract::<MemoryBench>(MEMORY_BENCH_SCHEMA, "`orinoco bench memory`"),
     contract::<GraphBench>(GRAPH_BENCH_SCHEMA, "`orinoco bench graph`"),
+    contract::<PerfReport>(PERF_SCHEMA, "`orinoco perf`"),
     contract::<ModelCard>(MODEL_CARD_SCHEMA, "`orinoco bench model`"),
     contract::<ModelComparison>(
         MODEL_COMPARISON_SCHEMA,

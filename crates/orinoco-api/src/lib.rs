@@ -15,6 +15,7 @@ mod fault;
 mod memory;
 mod model;
 mod model_card;
+mod perf;
 mod recording;
 mod result;
 mod status;
@@ -53,6 +54,7 @@ pub use model_card::{
     Conditions, Latency, MODEL_CARD_SCHEMA, MODEL_COMPARISON_SCHEMA, Measured, ModelCard, ModelComparison,
     NotMeasuredReason, OutputDifferences, ThrottleStatus, Uncertain, WarmUp,
 };
+pub use perf::{PERF_SCHEMA, PerfReport, PerfRow};
 pub use recording::{BOARD_RECORDING_SCHEMA, BoardRecording};
 pub use result::{
     ClassJson, ClassMapJson, DetectionJson, LineEventJson, MaskJson, ObjectJson, RESULT_SCHEMA, ResultLine,

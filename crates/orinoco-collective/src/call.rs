@@ -17,14 +17,17 @@ pub struct Call(u64);
 pub(crate) enum Operation {
     Barrier = 1,
     Broadcast = 2,
+    Reduce = 3,
     AllReduce = 4,
     AllGather = 5,
     ReduceScatter = 6,
+    Scatter = 7,
+    Gather = 8,
     AllToAll = 9,
 }
 
 impl Call {
-    /// Creates a call. `count` is the number of elements of this rank's input, or of the root's.
+    /// Creates a call. `count` is the number of elements of a rank's vector, or of a block.
     pub(crate) fn new(
         operation: Operation,
         data_type: Option<DataType>,
@@ -58,9 +61,12 @@ impl fmt::Display for Call {
         let operation = match self.bits(60, 4) {
             1 => "barrier",
             2 => "broadcast",
+            3 => "reduce",
             4 => "all_reduce",
             5 => "all_gather",
             6 => "reduce_scatter",
+            7 => "scatter",
+            8 => "gather",
             9 => "all_to_all",
             other => return write!(f, "operation {other}"),
         };
@@ -71,7 +77,7 @@ impl fmt::Display for Call {
         if let Some(op) = self.bits(52, 4).checked_sub(1) {
             write!(f, ", {}", ReduceOp::ALL.get(op).map_or("unknown", |op| op.name()))?;
         }
-        if operation == "broadcast" {
+        if matches!(operation, "broadcast" | "reduce" | "scatter" | "gather") {
             write!(f, ", root {}", self.bits(40, 12))?;
         }
         Ok(())

@@ -60,6 +60,10 @@ pub enum FailureCause {
     Late(Duration),
     /// It made another call than a rank that waited for it.
     Mismatch,
+    /// Its process has ended.
+    Ended,
+    /// Its memory cannot be read, although it could be when the group was joined.
+    Unreadable,
     /// A cause that this version does not know.
     Unknown(u32),
 }
@@ -73,6 +77,8 @@ impl fmt::Display for FailureCause {
                 write!(f, "is alive, but did not make the call within {} ms", time.as_millis())
             }
             Self::Mismatch => write!(f, "made another call"),
+            Self::Ended => f.write_str("has ended"),
+            Self::Unreadable => f.write_str("has a vector that cannot be read"),
             Self::Unknown(cause) => write!(f, "failed (cause {cause})"),
         }
     }
@@ -121,6 +127,9 @@ pub enum JoinError {
         /// Its process.
         process: u32,
     },
+    /// A rank failed just after all had joined.
+    #[error("all ranks joined, but then one failed")]
+    Failed(#[from] CollectiveError),
     /// Not all ranks came.
     #[error("ranks {missing:?} did not join {path} within {} ms", waited.as_millis())]
     Missing {

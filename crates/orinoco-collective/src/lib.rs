@@ -10,11 +10,13 @@
 //! Read first: [`ShmGroup`] (operations on one machine), [`Collective`] and [`Algorithm`] (what, and how), [`schedule`].
 
 mod algorithm;
+mod arithmetic;
 mod call;
 mod clock;
 mod collective;
 pub mod cost;
 mod data;
+mod element;
 mod error;
 mod partition;
 mod reduce;
@@ -26,9 +28,9 @@ mod topology;
 pub use algorithm::Algorithm;
 pub use call::Call;
 pub use collective::Collective;
-pub use data::{DataType, Element, ReduceOp};
+pub use data::{DataType, ReduceOp};
+pub use element::{Element, reduce};
 pub use error::{CollectiveError, FailureCause, JoinError};
-pub use reduce::reduce;
 pub use schedule::{Buffer, Local, Region, Round, Schedule, Transfer, Unsupported, schedule};
-pub use shm::{Settings, ShmGroup};
+pub use shm::{Settings, ShmGroup, ShmLimits};
 pub use topology::Topology;

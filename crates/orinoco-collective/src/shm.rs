@@ -9,8 +9,11 @@
 
 mod join;
 mod life;
+mod limits;
 mod operations;
+mod remote;
 mod segment;
+mod single_copy;
 mod wait;
 
 use std::path::Path;
@@ -18,14 +21,19 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 pub use join::Settings;
+pub use limits::ShmLimits;
 
 use crate::call::{Call, Operation};
-use crate::data::AllArithmetic;
 use crate::{CollectiveError, Element, FailureCause, JoinError, ReduceOp};
 use life::Life;
-use operations::{AllGather, AllReduce, AllToAll, Broadcast, Pieces, ReduceScatter, TwoShot};
+use operations::{
+    AllGather, AllReduce, AllToAll, Broadcast, Gather, Pieces, Reduce, ReduceScatter, Scatter, TwoShot,
+};
 use segment::{LINE_BYTES, Piece, RANKS_MAX, Segment};
 use wait::{Awaited, Waiting, check_group, fail, raise};
+
+/// Least bytes of a vector that ranks read directly from one another.
+const SINGLE_COPY_BYTES: usize = 64 << 10;
 
 /// The ranks of one machine, as one of them.
 ///
@@ -40,6 +48,10 @@ pub struct ShmGroup {
     operations: u32,
     /// Pieces published so far; wraps around.
     published: u32,
+    /// Bare exchanges of measurements so far; wraps around.
+    exchanges: u32,
+    /// Whether all ranks may read one another's memory.
+    has_single_copy: bool,
     waiting: Waiting,
     _life: Life,
 }
@@ -57,7 +69,23 @@ impl ShmGroup {
         let segment = Arc::new(join::join(path, rank, ranks, settings.deadline)?);
         let life = Life::start(Arc::clone(&segment), rank, settings.silence);
         let waiting = Waiting::new(ranks, settings);
-        Ok(Self { segment, rank, ranks, operations: 0, published: 0, waiting, _life: life })
+        let has_single_copy = false;
+        let (operations, published, exchanges) = (0, 0, 0);
+        let mut group = Self {
+            segment,
+            rank,
+            ranks,
+            operations,
+            published,
+            exchanges,
+            has_single_copy,
+            waiting,
+            _life: life,
+        };
+        if settings.single_copy {
+            group.probe_single_copy()?;
+        }
+        Ok(group)
     }
 
     /// This rank's number.
@@ -68,6 +96,12 @@ impl ShmGroup {
     /// Number of ranks.
     pub fn ranks(&self) -> usize {
         self.ranks
+    }
+
+    /// Whether long vectors are read directly from the memory of other ranks. The kernel must allow it (process_vm_readv(2)): ranks
+    /// of one user, and with Yama, `kernel.yama.ptrace_scope = 0`. Otherwise they are copied through shared memory.
+    pub fn has_single_copy(&self) -> bool {
+        self.has_single_copy
     }
 
     /// Returns when all ranks have called it.
@@ -87,8 +121,10 @@ impl ShmGroup {
     /// # Panics
     /// If there is no such root.
     pub fn broadcast<T: Element>(&mut self, root: usize, vector: &mut [T]) -> Result<(), CollectiveError> {
-        assert!(root < self.ranks, "root {root} of {} ranks", self.ranks);
-        let call = Call::new(Operation::Broadcast, Some(T::DATA_TYPE), None, root, vector.len());
+        let call = self.rooted::<T>(Operation::Broadcast, None, root, vector.len());
+        if self.is_long(vector) {
+            return self.broadcast_single_copy(call, root, vector);
+        }
         self.run(call, &mut Broadcast { root, vector })
     }
 
@@ -96,17 +132,102 @@ impl ShmGroup {
     ///
     /// # Errors
     /// See [`ShmGroup`]. `vector` may then hold a part of the result.
-    #[expect(private_bounds, reason = "the arithmetic of the sealed element types")]
-    pub fn all_reduce<T: AllArithmetic>(
+    pub fn all_reduce<T: Element>(&mut self, op: ReduceOp, vector: &mut [T]) -> Result<(), CollectiveError> {
+        let call = Call::new(Operation::AllReduce, Some(T::DATA_TYPE), Some(op), 0, vector.len());
+        self.run_all_reduce(call, op, None, vector)
+    }
+
+    /// Reduces the inputs of all ranks into the output of each.
+    ///
+    /// # Errors
+    /// See [`ShmGroup`], and if `output` is not as long as `input`.
+    pub fn all_reduce_into<T: Element>(
         &mut self,
         op: ReduceOp,
-        vector: &mut [T],
+        input: &[T],
+        output: &mut [T],
     ) -> Result<(), CollectiveError> {
-        let call = Call::new(Operation::AllReduce, Some(T::DATA_TYPE), Some(op), 0, vector.len());
-        if TwoShot::<T>::is_better(self.ranks, vector.len()) {
-            return self.run(call, &mut TwoShot { op, vector });
+        let call = Call::new(Operation::AllReduce, Some(T::DATA_TYPE), Some(op), 0, input.len());
+        check_len("the output", output.len(), input.len(), call)?;
+        self.run_all_reduce(call, op, Some(input), output)
+    }
+
+    fn run_all_reduce<T: Element>(
+        &mut self,
+        call: Call,
+        op: ReduceOp,
+        input: Option<&[T]>,
+        output: &mut [T],
+    ) -> Result<(), CollectiveError> {
+        if self.is_long(output) {
+            return self.all_reduce_single_copy(call, op, input, output);
         }
-        self.run(call, &mut AllReduce { op, vector })
+        if TwoShot::<T>::is_better(self.ranks, output.len()) {
+            return self.run(call, &mut TwoShot { op, input, output });
+        }
+        self.run(call, &mut AllReduce { op, input, output })
+    }
+
+    /// Reduces the inputs of all ranks into the output of `root`. The output of other ranks is not touched, and may be empty.
+    ///
+    /// # Errors
+    /// See [`ShmGroup`], and if the root's `output` is not as long as its input.
+    ///
+    /// # Panics
+    /// If there is no such root.
+    pub fn reduce<T: Element>(
+        &mut self,
+        op: ReduceOp,
+        root: usize,
+        input: &[T],
+        output: &mut [T],
+    ) -> Result<(), CollectiveError> {
+        let call = self.rooted::<T>(Operation::Reduce, Some(op), root, input.len());
+        if self.rank == root {
+            check_len("the output", output.len(), input.len(), call)?;
+        }
+        self.run(call, &mut Reduce { op, root, input, output })
+    }
+
+    /// Sends block `i` of the root's input to rank `i`. The input of other ranks is not read, and may be empty.
+    ///
+    /// # Errors
+    /// See [`ShmGroup`], and if the root's `input` is not as long as all blocks.
+    ///
+    /// # Panics
+    /// If there is no such root.
+    pub fn scatter<T: Element>(
+        &mut self,
+        root: usize,
+        input: &[T],
+        output: &mut [T],
+    ) -> Result<(), CollectiveError> {
+        let call = self.rooted::<T>(Operation::Scatter, None, root, output.len());
+        if self.rank == root {
+            check_len("the input", input.len(), output.len() * self.ranks, call)?;
+        }
+        self.run(call, &mut Scatter { root, input, output })
+    }
+
+    /// Concatenates the inputs of all ranks, which have equal lengths, in the output of `root`. The output of other ranks is not
+    /// touched, and may be empty.
+    ///
+    /// # Errors
+    /// See [`ShmGroup`], and if the root's `output` is not as long as all inputs.
+    ///
+    /// # Panics
+    /// If there is no such root.
+    pub fn gather<T: Element>(
+        &mut self,
+        root: usize,
+        input: &[T],
+        output: &mut [T],
+    ) -> Result<(), CollectiveError> {
+        let call = self.rooted::<T>(Operation::Gather, None, root, input.len());
+        if self.rank == root {
+            check_len("the output", output.len(), input.len() * self.ranks, call)?;
+        }
+        self.run(call, &mut Gather { root, input, output })
     }
 
     /// Concatenates the inputs of all ranks, which have equal lengths, in the output of each.
@@ -116,6 +237,9 @@ impl ShmGroup {
     pub fn all_gather<T: Element>(&mut self, input: &[T], output: &mut [T]) -> Result<(), CollectiveError> {
         let call = Call::new(Operation::AllGather, Some(T::DATA_TYPE), None, 0, input.len());
         check_len("the output", output.len(), input.len() * self.ranks, call)?;
+        if self.is_long(input) {
+            return self.all_gather_single_copy(call, input, output);
+        }
         self.run(call, &mut AllGather { input, output })
     }
 
@@ -123,8 +247,7 @@ impl ShmGroup {
     ///
     /// # Errors
     /// See [`ShmGroup`], and if `input` is not as long as all blocks.
-    #[expect(private_bounds, reason = "the arithmetic of the sealed element types")]
-    pub fn reduce_scatter<T: AllArithmetic>(
+    pub fn reduce_scatter<T: Element>(
         &mut self,
         op: ReduceOp,
         input: &[T],
@@ -132,6 +255,9 @@ impl ShmGroup {
     ) -> Result<(), CollectiveError> {
         let call = Call::new(Operation::ReduceScatter, Some(T::DATA_TYPE), Some(op), 0, output.len());
         check_len("the input", input.len(), output.len() * self.ranks, call)?;
+        if self.is_long(input) {
+            return self.reduce_scatter_single_copy(call, op, input, output);
+        }
         self.run(call, &mut ReduceScatter { op, input, output })
     }
 
@@ -144,7 +270,27 @@ impl ShmGroup {
         let call = Call::new(Operation::AllToAll, Some(T::DATA_TYPE), None, 0, count);
         check_len("the output", output.len(), count * self.ranks, call)?;
         check_len("the input", input.len(), output.len(), call)?;
+        if self.is_long(input) {
+            return self.all_to_all_single_copy(call, input, output);
+        }
         self.run(call, &mut AllToAll { input, output })
+    }
+
+    /// Whether a vector is copied once, from rank to rank.
+    fn is_long<T>(&self, vector: &[T]) -> bool {
+        self.has_single_copy && self.ranks > 1 && size_of_val(vector) >= SINGLE_COPY_BYTES
+    }
+
+    /// The call of an operation with a root.
+    fn rooted<T: Element>(
+        &self,
+        operation: Operation,
+        op: Option<ReduceOp>,
+        root: usize,
+        count: usize,
+    ) -> Call {
+        assert!(root < self.ranks, "root {root} of {} ranks", self.ranks);
+        Call::new(operation, Some(T::DATA_TYPE), op, root, count)
     }
 
     /// Runs an operation: publishes a piece, then reads the one before it, until all are read.

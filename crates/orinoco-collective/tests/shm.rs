@@ -56,13 +56,17 @@ fn bits(vector: &[f32]) -> Vec<u32> {
     vector.iter().map(|value| value.to_bits()).collect()
 }
 
-/// Empty, one, within a cache line, within two, around the size of a piece, of several, and odd.
-const LENS: [usize; 12] = [0, 1, 2, 13, 28, 29, 1000, 4095, 4096, 4097, 30_001, 70_000];
+/// Empty, one, within a cache line, within two, around the size of a piece, of several, odd, and so long that ranks read from one
+/// another's memory.
+const LENS: [usize; 13] = [0, 1, 2, 13, 28, 29, 1000, 4095, 4096, 4097, 30_001, 70_000, 150_001];
 
 #[test]
 fn all_operations_are_exact_for_1_to_8_ranks() {
-    for ranks in [1, 2, 3, 4, 5, 8] {
-        run(ranks, Settings::default(), |mut group| {
+    for (ranks, single_copy) in
+        [(1, true), (2, true), (3, true), (3, false), (4, true), (5, false), (8, true)]
+    {
+        run(ranks, Settings { single_copy, ..Settings::default() }, |mut group| {
+            assert!(single_copy || !group.has_single_copy());
             let rank = group.rank();
             for len in LENS {
                 let context = format!("{len} elements of {ranks} ranks");
@@ -70,10 +74,34 @@ fn all_operations_are_exact_for_1_to_8_ranks() {
                 group.all_reduce(ReduceOp::Sum, &mut reduced).unwrap();
                 assert_eq!(bits(&reduced), bits(&sum(ranks, len)), "all-reduce, {context}");
 
+                let mut output = vec![0.0; len];
+                group.all_reduce_into(ReduceOp::Sum, &vector(rank, len), &mut output).unwrap();
+                assert_eq!(bits(&output), bits(&reduced), "all-reduce into another vector, {context}");
+
                 let root = len % ranks;
                 let mut copied = vector(rank, len);
                 group.broadcast(root, &mut copied).unwrap();
                 assert_eq!(copied, vector(root, len), "broadcast, {context}");
+
+                let is_root = rank == root;
+                let mut reduced = vec![-1.0; if is_root { len } else { 3 }];
+                group.reduce(ReduceOp::Sum, root, &vector(rank, len), &mut reduced).unwrap();
+                let expected = if is_root { sum(ranks, len) } else { vec![-1.0; 3] };
+                assert_eq!(bits(&reduced), bits(&expected), "reduce, {context}");
+
+                let mut block = vec![0.0; len];
+                let blocks = if is_root { vector(7, len * ranks) } else { Vec::new() };
+                group.scatter(root, &blocks, &mut block).unwrap();
+                assert_eq!(block, vector(7, len * ranks)[rank * len..(rank + 1) * len], "scatter, {context}");
+
+                let mut blocks = vec![0.0; if is_root { len * ranks } else { 0 }];
+                group.gather(root, &vector(rank, len), &mut blocks).unwrap();
+                let all = if is_root {
+                    (0..ranks).flat_map(|rank| vector(rank, len)).collect()
+                } else {
+                    Vec::new()
+                };
+                assert_eq!(blocks, all, "gather, {context}");
 
                 let mut gathered = vec![0.0; len * ranks];
                 group.all_gather(&vector(rank, len), &mut gathered).unwrap();
@@ -156,6 +184,17 @@ fn many_operations_in_a_row_stay_exact() {
 }
 
 #[test]
+fn limits_can_be_measured_again_and_again() {
+    let limits = run(3, Settings::default(), |mut group| {
+        let first = group.measure_limits().unwrap();
+        group.all_reduce(ReduceOp::Sum, &mut [1.0f32; 5]).unwrap();
+        (first, group.measure_limits().unwrap())
+    });
+    assert!(limits.iter().all(|rank| *rank == limits[0]), "all ranks get the figures of the slowest");
+    assert!(!limits[0].1.exchange.is_zero() && limits[0].1.bytes_per_second > 0.0);
+}
+
+#[test]
 fn different_calls_are_an_error_that_names_both() {
     let errors = run(2, Settings::default(), |mut group| {
         let mut vector = vec![1.0f32; 4 + group.rank()];
@@ -195,7 +234,8 @@ fn a_rank_that_leaves_is_named() {
 
 #[test]
 fn a_rank_that_is_alive_and_late_is_waited_for_until_the_deadline() {
-    let settings = Settings { deadline: Duration::from_millis(300), silence: Duration::from_millis(100) };
+    let (deadline, silence) = (Duration::from_millis(300), Duration::from_millis(100));
+    let settings = Settings { deadline, silence, ..Settings::default() };
     let (done, wait) = std::sync::mpsc::channel::<()>();
     let wait = std::sync::Mutex::new(wait);
     let errors = run(2, settings, |mut group| {

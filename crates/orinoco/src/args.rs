@@ -51,6 +51,12 @@ pub(crate) enum Command {
     /// Benchmark one stage against this machine's limit
     #[command(subcommand)]
     Bench(BenchCommand),
+    /// Measure collective operations among ranks, by size: time, bandwidth, and share of what this machine allows
+    ///
+    /// The columns are those of nccl-tests, with the 99th percentile and the share of the limit. A call is timed after a barrier, and the
+    /// slowest rank counts. The limit is the larger of two times: that of a bare exchange of flags, and that of copying the bytes
+    /// that each rank must read from others.
+    Perf(PerfArgs),
     /// Explain an error code, or list all of them
     Explain {
         /// Error code, such as E0107 [default: list all codes]
@@ -341,6 +347,46 @@ pub(crate) enum BenchCommand {
     ModelChild(BenchModelArgs),
 }
 
+#[derive(Args, Debug)]
+pub(crate) struct PerfArgs {
+    /// Collective operation
+    #[arg(value_name = "OPERATION", value_parser = ["all_reduce", "broadcast", "all_gather", "reduce_scatter", "all_to_all"])]
+    pub(crate) operation: String,
+    /// Smallest size, in bytes, or with K, M or G (1024 each)
+    #[arg(short = 'b', long, value_name = "SIZE", default_value = "8", value_parser = binary_size)]
+    pub(crate) begin: usize,
+    /// Largest size
+    #[arg(short = 'e', long, value_name = "SIZE", default_value = "64M", value_parser = binary_size)]
+    pub(crate) end: usize,
+    /// Factor from one size to the next
+    #[arg(short = 'f', long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(2..))]
+    pub(crate) factor: u32,
+    /// Number of timed calls of each size; fewer if they would take longer than 2 s
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub(crate) iterations: u32,
+    /// Check the results of each size against values computed by each rank alone
+    #[arg(short, long)]
+    pub(crate) check: bool,
+    /// Data type
+    #[arg(short, long, value_name = "TYPE", default_value = "f32", value_parser = ["f32", "f64", "f16", "bf16", "i8", "u8", "i32", "u32", "i64", "u64"])]
+    pub(crate) datatype: String,
+    /// Reduction
+    #[arg(short = 'o', long, value_name = "REDUCTION", default_value = "sum", value_parser = ["sum", "product", "min", "max", "average"])]
+    pub(crate) redop: String,
+    /// Number of ranks, each a process on this machine
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=64))]
+    pub(crate) ranks: u8,
+    /// Transport
+    #[arg(long, value_name = "NAME", default_value = "shm", value_parser = ["shm"])]
+    pub(crate) transport: String,
+    /// Measure as this rank, in a process that `orinoco perf` starts
+    #[arg(long, hide = true, requires = "group")]
+    pub(crate) rank: Option<usize>,
+    /// File through which the ranks meet
+    #[arg(long, hide = true)]
+    pub(crate) group: Option<PathBuf>,
+}
+
 #[cfg(feature = "cuda")]
 #[derive(Args, Debug)]
 pub(crate) struct BenchGraphArgs {
@@ -594,4 +640,19 @@ fn size(text: &str) -> Result<(u32, u32), String> {
     let side = |text: &str| text.parse::<u32>().ok().filter(|side| (1..=8192).contains(side));
     let sides = text.split_once('x').and_then(|(width, height)| Some((side(width)?, side(height)?)));
     sides.ok_or_else(|| "expected a size such as 1920x1080, with sides from 1 to 8192".to_owned())
+}
+
+/// Reads a size in bytes, as nccl-tests writes it: K, M and G are powers of 1024.
+fn binary_size(text: &str) -> Result<usize, String> {
+    let (digits, unit) = text.split_at(text.trim_end_matches(|c: char| !c.is_ascii_digit()).len());
+    let factor = match unit.to_ascii_uppercase().as_str() {
+        "" | "B" => Some(1),
+        "K" | "KB" | "KIB" => Some(1 << 10),
+        "M" | "MB" | "MIB" => Some(1 << 20),
+        "G" | "GB" | "GIB" => Some(1 << 30),
+        _ => None,
+    };
+    let size =
+        digits.parse::<usize>().ok().zip(factor).and_then(|(digits, factor)| digits.checked_mul(factor));
+    size.ok_or_else(|| "write a number of bytes, such as 8, 64K or 1M".to_owned())
 }

@@ -11,6 +11,7 @@ pub(crate) mod infer;
 pub(crate) mod init;
 pub(crate) mod memory;
 pub(crate) mod models;
+pub(crate) mod perf;
 pub(crate) mod run;
 pub(crate) mod status;
 pub(crate) mod top;

@@ -78,6 +78,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         &[
             "orinoco-api",
             "orinoco-board",
+            "orinoco-collective",
             "orinoco-config",
             "orinoco-core",
             "orinoco-cuda",

@@ -21,12 +21,14 @@ pub struct Settings {
     pub deadline: Duration,
     /// Time without a sign of life after which a rank counts as dead.
     pub silence: Duration,
+    /// Whether ranks may read long vectors directly from one another's memory, where the kernel allows it.
+    pub single_copy: bool,
 }
 
 impl Default for Settings {
-    /// A minute, and half a second.
+    /// A minute, half a second, and single copies.
     fn default() -> Self {
-        Self { deadline: Duration::from_secs(60), silence: Duration::from_millis(500) }
+        Self { deadline: Duration::from_secs(60), silence: Duration::from_millis(500), single_copy: true }
     }
 }
 

@@ -4,7 +4,6 @@ use std::ops::Range;
 
 use super::Member;
 use super::segment::{RANKS_MAX, SLOT_BYTES};
-use crate::data::AllArithmetic;
 use crate::{Element, ReduceOp, reduce};
 
 /// Bytes of a piece: small enough that it is still in a core's second-level cache when another core reads it, and large enough
@@ -75,31 +74,64 @@ impl<T: Element> Pieces for Broadcast<'_, T> {
     }
 }
 
-/// One-shot: every rank reduces all vectors.
-pub(super) struct AllReduce<'a, T> {
+pub(super) struct Reduce<'a, T> {
     pub(super) op: ReduceOp,
-    pub(super) vector: &'a mut [T],
+    pub(super) root: usize,
+    pub(super) input: &'a [T],
+    pub(super) output: &'a mut [T],
 }
 
-impl<T: AllArithmetic> Pieces for AllReduce<'_, T> {
+impl<T: Element> Pieces for Reduce<'_, T> {
     fn count(&self, _: usize) -> u32 {
-        pieces::<T>(self.vector.len(), 1)
+        pieces::<T>(self.input.len(), 1)
     }
 
     fn bytes(&self, _: usize) -> usize {
-        size_of_val(self.vector)
+        size_of_val(self.input)
+    }
+
+    fn fill(&mut self, piece: u32, member: &Member<'_>) {
+        let part = &self.input[part::<T>(piece, self.input.len(), 1)];
+        member.write(part.len()).copy_from_slice(part);
+    }
+
+    fn drain(&mut self, piece: u32, member: &Member<'_>) {
+        if member.rank() == self.root {
+            let range = part::<T>(piece, self.input.len(), 1);
+            reduce_all(self.op, &mut self.output[range.clone()], member, |rank| {
+                member.read(rank, range.len())
+            });
+        }
+    }
+}
+
+/// One-shot: every rank reduces all vectors.
+pub(super) struct AllReduce<'a, T> {
+    pub(super) op: ReduceOp,
+    /// The input, unless the output holds it.
+    pub(super) input: Option<&'a [T]>,
+    pub(super) output: &'a mut [T],
+}
+
+impl<T: Element> Pieces for AllReduce<'_, T> {
+    fn count(&self, _: usize) -> u32 {
+        pieces::<T>(self.output.len(), 1)
+    }
+
+    fn bytes(&self, _: usize) -> usize {
+        size_of_val(self.output)
     }
 
     #[inline]
     fn fill(&mut self, piece: u32, member: &Member<'_>) {
-        let part = &self.vector[part::<T>(piece, self.vector.len(), 1)];
+        let part = &self.input.unwrap_or(self.output)[part::<T>(piece, self.output.len(), 1)];
         member.write(part.len()).copy_from_slice(part);
     }
 
     #[inline]
     fn drain(&mut self, piece: u32, member: &Member<'_>) {
-        let range = part::<T>(piece, self.vector.len(), 1);
-        reduce_all(self.op, &mut self.vector[range.clone()], member, |rank| member.read(rank, range.len()));
+        let range = part::<T>(piece, self.output.len(), 1);
+        reduce_all(self.op, &mut self.output[range.clone()], member, |rank| member.read(rank, range.len()));
     }
 }
 
@@ -109,20 +141,22 @@ impl<T: AllArithmetic> Pieces for AllReduce<'_, T> {
 /// another's reductions: part 0; part 1; results 0; part 2; results 1; ...
 pub(super) struct TwoShot<'a, T> {
     pub(super) op: ReduceOp,
-    pub(super) vector: &'a mut [T],
+    /// The input, unless the output holds it.
+    pub(super) input: Option<&'a [T]>,
+    pub(super) output: &'a mut [T],
 }
 
-impl<T: AllArithmetic> TwoShot<'_, T> {
+impl<T: Element> TwoShot<'_, T> {
     pub(super) fn is_better(ranks: usize, len: usize) -> bool {
         ranks > 2 && len * size_of::<T>() >= TWO_SHOT_BYTES
     }
 
     fn parts(&self) -> u32 {
-        pieces::<T>(self.vector.len(), 1)
+        pieces::<T>(self.output.len(), 1)
     }
 
     fn slice(&self, part_number: u32, rank: usize, ranks: usize) -> Range<usize> {
-        let part = part::<T>(part_number, self.vector.len(), 1);
+        let part = part::<T>(part_number, self.output.len(), 1);
         let bound = |rank: usize| part.start + part.len() * rank / ranks;
         bound(rank)..bound(rank + 1)
     }
@@ -144,7 +178,7 @@ enum Step {
     Nothing,
 }
 
-impl<T: AllArithmetic> Pieces for TwoShot<'_, T> {
+impl<T: Element> Pieces for TwoShot<'_, T> {
     fn count(&self, _: usize) -> u32 {
         2 * self.parts() + 1
     }
@@ -154,28 +188,31 @@ impl<T: AllArithmetic> Pieces for TwoShot<'_, T> {
     }
 
     fn fill(&mut self, piece: u32, member: &Member<'_>) {
-        let range = match self.step(piece) {
-            Step::Part(number) => part::<T>(number, self.vector.len(), 1),
-            Step::Results(number) => self.slice(number, member.rank(), member.ranks()),
+        let part = match self.step(piece) {
+            Step::Part(number) => {
+                let range = part::<T>(number, self.output.len(), 1);
+                &self.input.unwrap_or(self.output)[range]
+            }
+            Step::Results(number) => &self.output[self.slice(number, member.rank(), member.ranks())],
             Step::Nothing => return,
         };
-        member.write(range.len()).copy_from_slice(&self.vector[range]);
+        member.write(part.len()).copy_from_slice(part);
     }
 
     fn drain(&mut self, piece: u32, member: &Member<'_>) {
         match self.step(piece) {
             Step::Part(number) => {
-                let part = part::<T>(number, self.vector.len(), 1);
+                let part = part::<T>(number, self.output.len(), 1);
                 let slice = self.slice(number, member.rank(), member.ranks());
                 let inside = slice.start - part.start..slice.end - part.start;
-                reduce_all(self.op, &mut self.vector[slice], member, |rank| {
+                reduce_all(self.op, &mut self.output[slice], member, |rank| {
                     &member.read(rank, part.len())[inside.clone()]
                 });
             }
             Step::Results(number) => {
                 for rank in (0..member.ranks()).filter(|rank| *rank != member.rank()) {
                     let slice = self.slice(number, rank, member.ranks());
-                    self.vector[slice.clone()].copy_from_slice(member.read(rank, slice.len()));
+                    self.output[slice.clone()].copy_from_slice(member.read(rank, slice.len()));
                 }
             }
             Step::Nothing => {}
@@ -203,16 +240,63 @@ impl<T: Element> Pieces for AllGather<'_, T> {
     }
 
     fn drain(&mut self, piece: u32, member: &Member<'_>) {
-        let len = self.input.len();
-        let range = part::<T>(piece, len, 1);
-        for rank in 0..member.ranks() {
-            let from = if rank == member.rank() {
-                &self.input[range.clone()]
-            } else {
-                member.read(rank, range.len())
-            };
-            self.output[rank * len + range.start..rank * len + range.end].copy_from_slice(from);
+        gather_part(self.input, self.output, piece, member);
+    }
+}
+
+pub(super) struct Gather<'a, T> {
+    pub(super) root: usize,
+    pub(super) input: &'a [T],
+    pub(super) output: &'a mut [T],
+}
+
+impl<T: Element> Pieces for Gather<'_, T> {
+    fn count(&self, _: usize) -> u32 {
+        pieces::<T>(self.input.len(), 1)
+    }
+
+    fn bytes(&self, _: usize) -> usize {
+        size_of_val(self.input)
+    }
+
+    fn fill(&mut self, piece: u32, member: &Member<'_>) {
+        let part = &self.input[part::<T>(piece, self.input.len(), 1)];
+        member.write(part.len()).copy_from_slice(part);
+    }
+
+    fn drain(&mut self, piece: u32, member: &Member<'_>) {
+        if member.rank() == self.root {
+            gather_part(self.input, self.output, piece, member);
         }
+    }
+}
+
+pub(super) struct Scatter<'a, T> {
+    pub(super) root: usize,
+    pub(super) input: &'a [T],
+    pub(super) output: &'a mut [T],
+}
+
+impl<T: Element> Pieces for Scatter<'_, T> {
+    fn count(&self, ranks: usize) -> u32 {
+        pieces::<T>(self.output.len(), ranks)
+    }
+
+    fn bytes(&self, ranks: usize) -> usize {
+        size_of_val(self.output) * ranks
+    }
+
+    fn fill(&mut self, piece: u32, member: &Member<'_>) {
+        if member.rank() == self.root {
+            publish_blocks(self.input, self.output.len(), piece, member);
+        }
+    }
+
+    fn drain(&mut self, piece: u32, member: &Member<'_>) {
+        let range = part::<T>(piece, self.output.len(), member.ranks());
+        let (len, own) = (range.len(), member.rank());
+        let blocks = member.read(self.root, len * member.ranks());
+        self.output[range].copy_from_slice(&blocks[own * len..(own + 1) * len]);
     }
 }
 
@@ -222,7 +306,7 @@ pub(super) struct ReduceScatter<'a, T> {
     pub(super) output: &'a mut [T],
 }
 
-impl<T: AllArithmetic> Pieces for ReduceScatter<'_, T> {
+impl<T: Element> Pieces for ReduceScatter<'_, T> {
     fn count(&self, ranks: usize) -> u32 {
         pieces::<T>(self.output.len(), ranks)
     }
@@ -273,6 +357,15 @@ impl<T: Element> Pieces for AllToAll<'_, T> {
     }
 }
 
+/// Copies a part of each rank's input to its block of the output.
+fn gather_part<T: Element>(input: &[T], output: &mut [T], piece: u32, member: &Member<'_>) {
+    let range = part::<T>(piece, input.len(), 1);
+    for rank in 0..member.ranks() {
+        let from = if rank == member.rank() { &input[range.clone()] } else { member.read(rank, range.len()) };
+        output[rank * input.len() + range.start..rank * input.len() + range.end].copy_from_slice(from);
+    }
+}
+
 /// Publishes a part of each block, one after the other.
 fn publish_blocks<T: Element>(input: &[T], count: usize, piece: u32, member: &Member<'_>) {
     let range = part::<T>(piece, count, member.ranks());
@@ -287,7 +380,7 @@ fn publish_blocks<T: Element>(input: &[T], count: usize, piece: u32, member: &Me
 
 /// Reduces the operands of all ranks.
 #[inline]
-fn reduce_all<'a, T: AllArithmetic>(
+fn reduce_all<'a, T: Element>(
     op: ReduceOp,
     into: &mut [T],
     member: &Member<'_>,

@@ -55,6 +55,9 @@ pub(super) struct Pulse {
     pub(super) has_left: AtomicU32,
     /// Counts up several times a second.
     pub(super) beats: AtomicU64,
+    /// Where the rank's process has `probe_value`, to find out who may read its memory.
+    pub(super) probe_address: AtomicU64,
+    pub(super) probe_value: AtomicU64,
 }
 
 /// Two cache lines of a rank: prefetchers fetch them together.
@@ -74,6 +77,8 @@ pub(super) struct Line {
 struct RankPage {
     pulse: Pulse,
     lines: [Line; 2],
+    /// Flags of measurements.
+    bare_lines: [Line; 2],
 }
 
 const _: () = assert!(
@@ -151,6 +156,11 @@ impl Segment {
     /// A rank's line for an operation.
     pub(super) fn line(&self, rank: usize, operation: u32) -> &Line {
         &self.page(rank).lines[(operation & 1) as usize]
+    }
+
+    /// A rank's line for a round of a measurement.
+    pub(super) fn bare_line(&self, rank: usize, round: u32) -> &Line {
+        &self.page(rank).bare_lines[(round & 1) as usize]
     }
 
     /// Elements that a rank has published.

@@ -175,6 +175,8 @@ fn code(cause: FailureCause) -> u32 {
         FailureCause::Left => 2 << 28,
         FailureCause::Late(time) => 3 << 28 | millis(time),
         FailureCause::Mismatch => 4 << 28,
+        FailureCause::Ended => 5 << 28,
+        FailureCause::Unreadable => 6 << 28,
         FailureCause::Unknown(code) => code,
     }
 }
@@ -186,6 +188,8 @@ fn cause(code: u32) -> FailureCause {
         2 => FailureCause::Left,
         3 => FailureCause::Late(time),
         4 => FailureCause::Mismatch,
+        5 => FailureCause::Ended,
+        6 => FailureCause::Unreadable,
         _ => FailureCause::Unknown(code),
     }
 }

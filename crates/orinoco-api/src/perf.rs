@@ -1,0 +1,60 @@
+//! Report of `orinoco perf`.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Name and version of the contract of [`PerfReport`].
+pub const PERF_SCHEMA: &str = "orinoco.perf/1";
+
+/// Times of a collective operation, by size.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct PerfReport {
+    /// Name and version of this contract.
+    #[schemars(extend("const" = PERF_SCHEMA))]
+    pub schema: String,
+    /// Operation, such as `all_reduce`.
+    pub operation: String,
+    /// Data type of the elements.
+    #[serde(rename = "type")]
+    pub data_type: String,
+    /// Reduction, such as `sum`; null for operations that only copy.
+    pub redop: Option<String>,
+    /// Number of ranks.
+    pub ranks: usize,
+    /// Transport: `shm`.
+    pub transport: String,
+    /// Processor cores that the ranks share.
+    pub cores: usize,
+    /// Timed calls of each size, at most: large sizes have fewer.
+    pub iterations: u32,
+    /// Median time in which every rank raises a flag and sees those of all others, in microseconds: no operation is faster.
+    pub exchange_us: f64,
+    /// Rate at which a rank copies what another has just written, in bytes per second.
+    pub copy_bytes_per_s: f64,
+    /// Figures by size, in increasing order.
+    pub rows: Vec<PerfRow>,
+}
+
+/// Times of a collective operation for one size. A call is timed after a barrier, and the slowest rank counts.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct PerfRow {
+    /// Size in bytes, as nccl-tests counts it: that of the largest buffer of a rank.
+    pub bytes: u64,
+    /// Elements of the buffer that nccl-tests counts: of the input, but of the output for a reduce-scatter.
+    pub count: u64,
+    /// Timed calls.
+    pub iterations: u32,
+    /// Median time, in microseconds.
+    pub p50_us: f64,
+    /// Time that 99 % of the calls did not exceed, in microseconds.
+    pub p99_us: f64,
+    /// Bytes divided by the median time, in bytes per second.
+    pub algbw: f64,
+    /// `algbw` times the share of the bytes that each link must carry, in bytes per second: see nccl-tests.
+    pub busbw: f64,
+    /// Least time that this machine allows divided by the median time, 0 to 1: the larger of a bare exchange and of the bytes that
+    /// each rank must read from others.
+    pub limit_share: f64,
+    /// Elements of all ranks that differ from the expected result; null if results were not checked.
+    pub wrong: Option<u64>,
+}

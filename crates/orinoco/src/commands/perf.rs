@@ -1,0 +1,165 @@
+//! `orinoco perf`: times of collective operations, by size.
+
+mod measure;
+mod operation;
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use orinoco_api::{PERF_SCHEMA, PerfReport, PerfRow};
+use orinoco_collective::{DataType, ReduceOp, Settings, ShmGroup};
+use orinoco_config::Faults;
+use orinoco_core::{Diagnosis, Exit, codes};
+
+use crate::args::PerfArgs;
+use crate::output;
+use measure::measure;
+use operation::Operation;
+
+pub(crate) fn run(args: &PerfArgs, json: bool) -> Result<Exit, Faults> {
+    if let (Some(rank), Some(group)) = (args.rank, &args.group) {
+        run_rank(args, group.clone(), rank)?;
+        return Ok(Exit::Done);
+    }
+    let group = PathBuf::from(format!("/dev/shm/orinoco-perf-{}", std::process::id()));
+    let mut others = Others(Vec::new());
+    for rank in 1..usize::from(args.ranks) {
+        others.0.push(start_rank(&group, rank)?);
+    }
+    let report = run_rank(args, group, 0)?;
+    others.wait();
+    let wrong: u64 = report.rows.iter().filter_map(|row| row.wrong).sum();
+    if json {
+        output::print_json(&report);
+    } else {
+        output::print(&text(&report));
+    }
+    Ok(if wrong == 0 { Exit::Done } else { Exit::CheckFailed })
+}
+
+/// Processes of the other ranks. None outlives this value.
+struct Others(Vec<Child>);
+
+impl Others {
+    /// Waits for their end. They have nothing left to do.
+    fn wait(&mut self) {
+        for mut other in self.0.drain(..) {
+            // A rank that has failed has said so by itself.
+            let _ = other.wait();
+        }
+    }
+}
+
+impl Drop for Others {
+    fn drop(&mut self) {
+        for other in &mut self.0 {
+            let _ = other.kill();
+        }
+        self.wait();
+    }
+}
+
+/// Starts another rank with the arguments of this process.
+fn start_rank(group: &Path, rank: usize) -> Result<Child, Diagnosis> {
+    let fault = |why: std::io::Error| {
+        Diagnosis::new(&codes::GROUP_JOIN, format!("rank {rank}"), why.to_string(), "allow more processes")
+    };
+    let mut command = Command::new(std::env::current_exe().map_err(fault)?);
+    command.args(std::env::args_os().skip(1));
+    command.args(["--rank", &rank.to_string(), "--group"]).arg(group);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().map_err(fault)
+}
+
+/// Measures as one rank.
+fn run_rank(args: &PerfArgs, path: PathBuf, rank: usize) -> Result<PerfReport, Diagnosis> {
+    let ranks = usize::from(args.ranks);
+    let group = ShmGroup::join(&path, rank, ranks, Settings::default()).map_err(|why| {
+        let next = "see `orinoco explain E1001`";
+        Diagnosis::new(&codes::GROUP_JOIN, format!("rank {rank}"), why.to_string(), next)
+    })?;
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    pin(rank, ranks);
+    let operation = Operation::from_name(&args.operation).expect("clap knows the names");
+    let data_type = DataType::ALL.into_iter().find(|data_type| data_type.name() == args.datatype);
+    let redop = ReduceOp::ALL.into_iter().find(|op| op.name() == args.redop).expect("clap knows the names");
+    let measured = match data_type.expect("clap knows the names") {
+        DataType::F32 => measure::<f32>(group, operation, redop, args),
+        DataType::F64 => measure::<f64>(group, operation, redop, args),
+        DataType::F16 => measure::<half::f16>(group, operation, redop, args),
+        DataType::Bf16 => measure::<half::bf16>(group, operation, redop, args),
+        DataType::I8 => measure::<i8>(group, operation, redop, args),
+        DataType::U8 => measure::<u8>(group, operation, redop, args),
+        DataType::I32 => measure::<i32>(group, operation, redop, args),
+        DataType::U32 => measure::<u32>(group, operation, redop, args),
+        DataType::I64 => measure::<i64>(group, operation, redop, args),
+        DataType::U64 => measure::<u64>(group, operation, redop, args),
+    };
+    let (limits, rows) = measured.map_err(|why| {
+        let next = "see `orinoco explain E1002`";
+        Diagnosis::new(&codes::COLLECTIVE_FAILED, format!("rank {rank}"), why.to_string(), next)
+    })?;
+    Ok(PerfReport {
+        schema: PERF_SCHEMA.to_owned(),
+        operation: args.operation.clone(),
+        data_type: args.datatype.clone(),
+        redop: operation.reduces().then(|| args.redop.clone()),
+        ranks,
+        transport: args.transport.clone(),
+        cores,
+        iterations: args.iterations,
+        exchange_us: limits.exchange.as_secs_f64() * 1e6,
+        copy_bytes_per_s: limits.bytes_per_second,
+        rows,
+    })
+}
+
+/// Gives each rank a core, where there are enough. Without it the figures are noisier, no more.
+fn pin(rank: usize, ranks: usize) {
+    let Ok(allowed) = rustix::thread::sched_getaffinity(None) else { return };
+    let allowed: Vec<usize> =
+        (0..rustix::thread::CpuSet::MAX_CPU).filter(|core| allowed.is_set(*core)).collect();
+    if ranks <= allowed.len() {
+        let mut own = rustix::thread::CpuSet::new();
+        own.set(allowed[rank]);
+        let _ = rustix::thread::sched_setaffinity(None, &own);
+    }
+}
+
+fn text(report: &PerfReport) -> String {
+    let heading = format!(
+        "{} over {}, {} on {}; bare exchange {:.2} us, copy {:.1} GB/s",
+        report.operation,
+        report.transport,
+        output::count(report.ranks as u64, "rank"),
+        output::count(report.cores as u64, "core"),
+        report.exchange_us,
+        report.copy_bytes_per_s / 1e9,
+    );
+    let headings = [
+        "TYPE",
+        "REDOP",
+        "SIZE (B)",
+        "COUNT",
+        "P50 (us)",
+        "P99 (us)",
+        "ALGBW (GB/s)",
+        "BUSBW (GB/s)",
+        "LIMIT",
+        "#WRONG",
+    ];
+    let row = |row: &PerfRow| {
+        vec![
+            report.data_type.clone(),
+            report.redop.clone().unwrap_or_else(|| "none".to_owned()),
+            row.bytes.to_string(),
+            row.count.to_string(),
+            format!("{:.2}", row.p50_us),
+            format!("{:.2}", row.p99_us),
+            format!("{:.2}", row.algbw / 1e9),
+            format!("{:.2}", row.busbw / 1e9),
+            format!("{:.0} %", row.limit_share * 100.0),
+            row.wrong.map_or_else(|| "N/A".to_owned(), |wrong| wrong.to_string()),
+        ]
+    };
+    format!("{heading}\n{}", output::table(&headings, 2, report.rows.iter().map(row).collect()))
+}

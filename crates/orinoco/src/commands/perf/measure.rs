@@ -1,0 +1,127 @@
+//! Measures one rank's part.
+
+#![expect(clippy::disallowed_methods, reason = "a benchmark measures real time")]
+
+use std::time::{Duration, Instant};
+
+use orinoco_api::PerfRow;
+use orinoco_collective::{CollectiveError, ReduceOp, ShmGroup, ShmLimits};
+
+use super::operation::{Number, Operation, Vectors};
+use crate::args::PerfArgs;
+use crate::output;
+
+/// Longest time of the timed calls of a size.
+const SIZE_TIME_MAX: Duration = Duration::from_secs(2);
+/// Least timed calls of a size.
+const ITERATIONS_MIN: u32 = 20;
+/// Calls before the timed ones: a fifth of them, within these bounds.
+const WARM_UP: (u32, u32) = (5, 2_000);
+
+/// Measures all sizes. Returns this machine's limits and a row for each size, the same on every rank.
+pub(super) fn measure<T: Number>(
+    mut group: ShmGroup,
+    operation: Operation,
+    redop: ReduceOp,
+    args: &PerfArgs,
+) -> Result<(ShmLimits, Vec<PerfRow>), CollectiveError> {
+    let limits = group.measure_limits()?;
+    let sizes = sizes(args);
+    let bar = if group.rank() == 0 {
+        output::bar(sizes.len() as u64, "sizes")
+    } else {
+        indicatif::ProgressBar::hidden()
+    };
+    let mut rows = Vec::with_capacity(sizes.len());
+    for bytes in sizes {
+        let elements = operation.elements::<T>(bytes, group.ranks());
+        rows.push(measure_size::<T>(&mut group, operation, redop, elements, &limits, args)?);
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    Ok((limits, rows))
+}
+
+fn sizes(args: &PerfArgs) -> Vec<usize> {
+    let next = |bytes: &usize| bytes.checked_mul(args.factor as usize);
+    std::iter::successors(Some(args.begin.max(1)), next).take_while(|bytes| *bytes <= args.end).collect()
+}
+
+fn measure_size<T: Number>(
+    group: &mut ShmGroup,
+    operation: Operation,
+    redop: ReduceOp,
+    elements: usize,
+    limits: &ShmLimits,
+    args: &PerfArgs,
+) -> Result<PerfRow, CollectiveError> {
+    let (rank, ranks) = (group.rank(), group.ranks());
+    let mut vectors: Vectors<T> = operation.vectors(elements, rank, ranks);
+    let iterations = iterations(group, operation, redop, &mut vectors, args.iterations)?;
+    let mut times = Vec::with_capacity(iterations as usize);
+    let warm_up = (iterations / 5).clamp(WARM_UP.0, WARM_UP.1);
+    for call in 0..warm_up + iterations {
+        let time = timed(group, operation, redop, &mut vectors)?;
+        if call >= warm_up {
+            times.push(time);
+        }
+    }
+    let wrong = args.check.then(|| operation.wrong(&vectors.output, redop, rank, ranks));
+    let wrong = wrong.map(|wrong| total(group, wrong)).transpose()?;
+    // The slowest rank counts.
+    group.all_reduce(ReduceOp::Max, &mut times)?;
+    times.sort_unstable_by(f64::total_cmp);
+    let p50 = times[times.len() / 2];
+    let bytes = elements * size_of::<T>();
+    let least =
+        limits.exchange.as_secs_f64().max(operation.bytes_read(bytes, ranks) / limits.bytes_per_second);
+    let algbw = bytes as f64 / p50;
+    Ok(PerfRow {
+        bytes: bytes as u64,
+        count: operation.count(elements, ranks) as u64,
+        iterations,
+        p50_us: p50 * 1e6,
+        p99_us: times[times.len() * 99 / 100] * 1e6,
+        algbw,
+        busbw: algbw * operation.bus_factor(ranks),
+        limit_share: least / p50,
+        wrong,
+    })
+}
+
+/// Seconds of one call after a barrier.
+fn timed<T: Number>(
+    group: &mut ShmGroup,
+    operation: Operation,
+    redop: ReduceOp,
+    vectors: &mut Vectors<T>,
+) -> Result<f64, CollectiveError> {
+    group.barrier()?;
+    let start = Instant::now();
+    operation.call(group, redop, vectors)?;
+    Ok(start.elapsed().as_secs_f64())
+}
+
+/// Number of timed calls: those asked for, or as many as take [`SIZE_TIME_MAX`]. All ranks agree on it.
+fn iterations<T: Number>(
+    group: &mut ShmGroup,
+    operation: Operation,
+    redop: ReduceOp,
+    vectors: &mut Vectors<T>,
+    wanted: u32,
+) -> Result<u32, CollectiveError> {
+    let mut slowest = [f64::INFINITY; 3];
+    for time in &mut slowest {
+        *time = timed(group, operation, redop, vectors)?;
+    }
+    group.all_reduce(ReduceOp::Max, &mut slowest)?;
+    let usual = slowest.into_iter().fold(f64::INFINITY, f64::min).max(1e-9);
+    let most = (SIZE_TIME_MAX.as_secs_f64() / usual) as u32;
+    Ok(wanted.min(most.max(ITERATIONS_MIN)))
+}
+
+fn total(group: &mut ShmGroup, wrong: u64) -> Result<u64, CollectiveError> {
+    let mut total = [wrong];
+    group.all_reduce(ReduceOp::Sum, &mut total)?;
+    Ok(total[0])
+}

@@ -1,0 +1,156 @@
+use orinoco_collective::{CollectiveError, Element, ReduceOp, ShmGroup, reduce};
+
+/// A collective operation that can be measured.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Operation {
+    AllReduce,
+    Broadcast,
+    AllGather,
+    ReduceScatter,
+    AllToAll,
+}
+
+/// A rank's vectors for one size.
+pub(super) struct Vectors<T> {
+    pub(super) input: Vec<T>,
+    pub(super) output: Vec<T>,
+}
+
+impl Operation {
+    pub(super) fn from_name(name: &str) -> Option<Self> {
+        Some(match name {
+            "all_reduce" => Self::AllReduce,
+            "broadcast" => Self::Broadcast,
+            "all_gather" => Self::AllGather,
+            "reduce_scatter" => Self::ReduceScatter,
+            "all_to_all" => Self::AllToAll,
+            _ => return None,
+        })
+    }
+
+    pub(super) fn reduces(self) -> bool {
+        matches!(self, Self::AllReduce | Self::ReduceScatter)
+    }
+
+    /// Elements of the largest buffer of a rank that a size in bytes stands for. Operations with a block for each rank need a
+    /// multiple of their number.
+    pub(super) fn elements<T>(self, bytes: usize, ranks: usize) -> usize {
+        let elements = bytes / size_of::<T>();
+        if self.has_blocks() { (elements / ranks * ranks).max(ranks) } else { elements.max(1) }
+    }
+
+    /// Elements of the buffer that nccl-tests counts.
+    pub(super) fn count(self, elements: usize, ranks: usize) -> usize {
+        if self.has_blocks() { elements / ranks } else { elements }
+    }
+
+    /// Factor from `algbw` to `busbw`: the share of the bytes that each link must carry (nccl-tests, doc/PERFORMANCE.md).
+    pub(super) fn bus_factor(self, ranks: usize) -> f64 {
+        let others = (ranks - 1) as f64 / ranks as f64;
+        match self {
+            Self::AllReduce => 2.0 * others,
+            Self::Broadcast => 1.0,
+            Self::AllGather | Self::ReduceScatter | Self::AllToAll => others,
+        }
+    }
+
+    /// Bytes that each rank must read from others.
+    pub(super) fn bytes_read(self, bytes: usize, ranks: usize) -> f64 {
+        match (self, ranks) {
+            (_, 1) => 0.0,
+            _ => bytes as f64 * self.bus_factor(ranks),
+        }
+    }
+
+    fn has_blocks(self) -> bool {
+        matches!(self, Self::AllGather | Self::ReduceScatter | Self::AllToAll)
+    }
+
+    /// Vectors with this rank's numbers.
+    pub(super) fn vectors<T: Number>(self, elements: usize, rank: usize, ranks: usize) -> Vectors<T> {
+        let vector = |len: usize| (0..len).map(|i| T::at(rank, i)).collect();
+        let empty = |len: usize| vec![T::default(); len];
+        match self {
+            Self::AllReduce | Self::Broadcast => Vectors { input: vector(elements), output: empty(elements) },
+            Self::AllGather => Vectors { input: vector(elements / ranks), output: empty(elements) },
+            Self::ReduceScatter => Vectors { input: vector(elements), output: empty(elements / ranks) },
+            Self::AllToAll => Vectors { input: vector(elements), output: empty(elements) },
+        }
+    }
+
+    /// Carries it out once. Operations in place write to a copy of the input that [`Operation::prepare`] has made.
+    pub(super) fn call<T: Element>(
+        self,
+        group: &mut ShmGroup,
+        redop: ReduceOp,
+        vectors: &mut Vectors<T>,
+    ) -> Result<(), CollectiveError> {
+        let Vectors { input, output } = vectors;
+        match self {
+            Self::AllReduce => group.all_reduce_into(redop, input, output),
+            Self::Broadcast => group.broadcast(0, if group.rank() == 0 { input } else { output }),
+            Self::AllGather => group.all_gather(input, output),
+            Self::ReduceScatter => group.reduce_scatter(redop, input, output),
+            Self::AllToAll => group.all_to_all(input, output),
+        }
+    }
+
+    /// Elements of the output that are not what this rank computes alone, bit for bit.
+    pub(super) fn wrong<T: Number>(self, output: &[T], redop: ReduceOp, rank: usize, ranks: usize) -> u64 {
+        let block = output.len() / ranks.max(1);
+        let expected = |i: usize| match self {
+            Self::AllReduce => reduced(redop, i, ranks),
+            Self::ReduceScatter => reduced(redop, rank * output.len() + i, ranks),
+            Self::Broadcast => T::at(0, i),
+            Self::AllGather => T::at(i / block, i % block),
+            Self::AllToAll => T::at(i / block, rank * block + i % block),
+        };
+        // The root of a broadcast has no output.
+        let is_root = self == Self::Broadcast && rank == 0;
+        let wrong = |(i, value): &(usize, &T)| !value.has_bits_of(expected(*i));
+        if is_root { 0 } else { output.iter().enumerate().filter(wrong).count() as u64 }
+    }
+}
+
+fn reduced<T: Number>(redop: ReduceOp, i: usize, ranks: usize) -> T {
+    let values: Vec<T> = (0..ranks).map(|rank| T::at(rank, i)).collect();
+    let operands: Vec<&[T]> = values.iter().map(std::slice::from_ref).collect();
+    let mut result = [T::default()];
+    reduce(redop, &mut result, &operands, u32::try_from(ranks).expect("few ranks"));
+    result[0]
+}
+
+/// Numbers to calculate with: different for each rank and element, and small, so that no reduction leaves the type's range too soon.
+pub(super) trait Number: Element {
+    fn at(rank: usize, i: usize) -> Self;
+    fn has_bits_of(self, other: Self) -> bool;
+}
+
+macro_rules! number {
+    ($($type:ty: |$small:ident| $at:expr, $bits:expr;)*) => {$(
+        impl Number for $type {
+            fn at(rank: usize, i: usize) -> Self {
+                let $small = ((rank * 7 + i * 3) % 11) as u8 + 1;
+                $at
+            }
+
+            fn has_bits_of(self, other: Self) -> bool {
+                $bits(self) == $bits(other)
+            }
+        }
+    )*};
+}
+
+number! {
+    // Sums of these depend on their order.
+    f32: |small| f32::from(small) / 7.0, f32::to_bits;
+    f64: |small| f64::from(small) / 7.0, f64::to_bits;
+    half::f16: |small| half::f16::from_f32(f32::from(small) / 7.0), half::f16::to_bits;
+    half::bf16: |small| half::bf16::from_f32(f32::from(small) / 7.0), half::bf16::to_bits;
+    i8: |small| i8::try_from(small).expect("small") - 6, i8::from;
+    u8: |small| small, u8::from;
+    i32: |small| i32::from(small) - 6, i32::from;
+    u32: |small| u32::from(small), u32::from;
+    i64: |small| i64::from(small) - 6, i64::from;
+    u64: |small| u64::from(small), u64::from;
+}

@@ -1,0 +1,88 @@
+//! `orinoco perf`: collective operations among processes of this machine.
+
+use std::process::{Child, Command, Stdio};
+
+use orinoco_api::{ErrorReport, PerfReport};
+use orinoco_tests::orinoco;
+
+fn report(arguments: &[&str]) -> PerfReport {
+    let output = orinoco(arguments).output().expect("orinoco starts");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{arguments:?}: {said}");
+    assert_eq!(said, "", "{arguments:?}");
+    serde_json::from_slice(&output.stdout).expect("a report")
+}
+
+#[test]
+fn every_operation_is_exact_for_all_sizes() {
+    for operation in ["all_reduce", "broadcast", "all_gather", "reduce_scatter", "all_to_all"] {
+        for (ranks, datatype) in [("2", "f32"), ("3", "bf16"), ("1", "i8")] {
+            let sizes = ["-b", "8", "-e", "128K", "-f", "16", "-n", "5", "-c", "-d", datatype];
+            let report = report(&[&["perf", operation, "--ranks", ranks, "--json"], &sizes[..]].concat());
+            assert_eq!((report.operation.as_str(), report.ranks.to_string().as_str()), (operation, ranks));
+            assert_eq!(report.rows.len(), 4);
+            for row in &report.rows {
+                assert_eq!(row.wrong, Some(0), "{operation} of {ranks} ranks: {row:?}");
+                assert!(row.p50_us > 0.0 && row.p99_us >= row.p50_us && row.algbw > 0.0, "{row:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_table_has_the_columns_of_nccl_tests() {
+    let output =
+        orinoco(&["perf", "all_reduce", "-b", "1K", "-e", "4K", "-f", "4", "-n", "10", "-o", "max"]).output();
+    let output = output.expect("orinoco starts");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let lines: Vec<&str> = text.lines().collect();
+    assert!(lines[0].starts_with("all_reduce over shm, 2 ranks on "), "{text}");
+    let headings: Vec<&str> =
+        lines[1].split("  ").map(str::trim).filter(|heading| !heading.is_empty()).collect();
+    let expected = "TYPE,REDOP,SIZE (B),COUNT,P50 (us),P99 (us),ALGBW (GB/s),BUSBW (GB/s),LIMIT,#WRONG";
+    assert_eq!(headings.join(","), expected);
+    let row = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    let (first, second) = (row(lines[2]), row(lines[3]));
+    assert_eq!((&first[..4], &second[..4]), (&row("f32 max 1024 256")[..], &row("f32 max 4096 1024")[..]));
+    assert_eq!(first.last().map(String::as_str), Some("N/A"));
+}
+
+/// Returns the process of rank 2 as soon as all ranks have joined: the file of the group, which it has mapped, has lost its name.
+fn second_child_in_the_group(perf: &mut Child) -> String {
+    let children = format!("/proc/{0}/task/{0}/children", perf.id());
+    loop {
+        assert!(perf.try_wait().expect("a child of ours").is_none(), "it runs for a while");
+        let children = std::fs::read_to_string(&children).unwrap_or_default();
+        let Some(second) = children.split_whitespace().nth(1) else { continue };
+        let maps = std::fs::read_to_string(format!("/proc/{second}/maps")).unwrap_or_default();
+        if maps.contains(&format!("/dev/shm/orinoco-perf-{} (deleted)", perf.id())) {
+            return second.to_owned();
+        }
+    }
+}
+
+#[test]
+fn a_rank_that_is_killed_is_named() {
+    let arguments = ["perf", "all_reduce", "-b", "8", "-e", "8", "-n", "1000000", "--ranks", "3", "--json"];
+    let mut perf =
+        orinoco(&arguments).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("orinoco starts");
+    let victim = second_child_in_the_group(&mut perf);
+    assert!(Command::new("kill").args(["-KILL", &victim]).status().expect("kill runs").success());
+    let output = perf.wait_with_output().expect("it ends");
+    let errors: ErrorReport = serde_json::from_slice(&output.stdout).expect("an error report");
+    assert_eq!(output.status.code(), Some(3));
+    let fault = &errors.faults[0];
+    assert_eq!((fault.code.as_str(), fault.subject.as_str()), ("E1002", "rank 0"));
+    assert!(fault.cause.contains("rank 2 gave no sign of life for 500 ms"), "{}", fault.cause);
+}
+
+#[test]
+fn sizes_that_make_no_sense_are_refused() {
+    for size in ["", "8X", "-1", "99999999999G"] {
+        let output =
+            orinoco(&["perf", "all_reduce", &format!("--begin={size}")]).output().expect("orinoco starts");
+        assert_eq!(output.status.code(), Some(2), "{size}");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(said.contains("write a number of bytes, such as 8, 64K or 1M"), "{said}");
+    }
+}
