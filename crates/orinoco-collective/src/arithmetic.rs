@@ -1,4 +1,4 @@
-//! What is computed for one element.
+//! Arithmetic of one element.
 
 use half::{bf16, f16};
 

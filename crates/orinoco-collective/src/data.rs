@@ -76,7 +76,7 @@ impl fmt::Display for DataType {
     }
 }
 
-/// How elements are combined.
+/// Reduction: the way in which elements are combined.
 ///
 /// Results are defined to the bit, on every processor:
 /// - A result that is not a number is the quiet NaN without sign and payload, whatever the operands were.

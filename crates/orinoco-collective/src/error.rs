@@ -29,7 +29,7 @@ pub enum CollectiveError {
         epoch: u32,
         /// The rank that failed.
         rank: usize,
-        /// Why.
+        /// Reason of its failure.
         cause: FailureCause,
         /// The operation in which it was noticed.
         call: Call,
@@ -48,7 +48,7 @@ pub enum CollectiveError {
     },
 }
 
-/// Why a rank failed.
+/// Reason for which a rank failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FailureCause {
@@ -100,7 +100,7 @@ pub enum JoinError {
     /// The file of the group cannot be used.
     #[error("{action} {path}")]
     File {
-        /// What was attempted.
+        /// Attempted action.
         action: &'static str,
         /// The file.
         path: PathBuf,
@@ -114,7 +114,7 @@ pub enum JoinError {
     Foreign {
         /// The file.
         path: PathBuf,
-        /// What it says.
+        /// Content that differs.
         found: String,
     },
     /// Another process has this rank.
@@ -130,7 +130,7 @@ pub enum JoinError {
     /// A rank failed just after all had joined.
     #[error("all ranks joined, but then one failed")]
     Failed(#[from] CollectiveError),
-    /// Not all ranks came.
+    /// Some ranks did not join.
     #[error("ranks {missing:?} did not join {path} within {} ms", waited.as_millis())]
     Missing {
         /// Ranks that did not join.

@@ -10,6 +10,7 @@
 mod join;
 mod life;
 mod limits;
+mod member;
 mod operations;
 mod remote;
 mod segment;
@@ -26,6 +27,7 @@ pub use limits::ShmLimits;
 use crate::call::{Call, Operation};
 use crate::{CollectiveError, Element, FailureCause, JoinError, ReduceOp};
 use life::Life;
+use member::Member;
 use operations::{
     AllGather, AllReduce, AllToAll, Broadcast, Gather, Pieces, Reduce, ReduceScatter, Scatter, TwoShot,
 };
@@ -310,17 +312,22 @@ impl ShmGroup {
         };
         for piece in 0..=count {
             if piece < count {
-                pieces.fill(piece, &Member { group: self, place: place(piece) });
+                pieces.fill(piece, &self.member(place(piece)));
                 self.published = start.wrapping_add(piece + 1);
                 raise(line, self.published);
             }
             // With a single piece there is nothing to overlap.
             if piece > 0 {
                 self.wait_for_all(operation, start.wrapping_add(piece), call, piece == 1)?;
-                pieces.drain(piece - 1, &Member { group: self, place: place(piece - 1) });
+                pieces.drain(piece - 1, &self.member(place(piece - 1)));
             }
         }
         Ok(())
+    }
+
+    #[inline]
+    fn member(&self, place: Piece) -> Member<'_> {
+        Member { segment: &self.segment, rank: self.rank, ranks: self.ranks, place }
     }
 
     /// Waits until all other ranks have published so many pieces, and compares their calls at the first.
@@ -345,34 +352,6 @@ impl ShmGroup {
             }
         }
         Ok(())
-    }
-}
-
-/// The memory of a piece, as an operation sees it.
-struct Member<'a> {
-    group: &'a ShmGroup,
-    place: Piece,
-}
-
-impl Member<'_> {
-    fn rank(&self) -> usize {
-        self.group.rank
-    }
-
-    fn ranks(&self) -> usize {
-        self.group.ranks
-    }
-
-    /// What a rank has published.
-    #[inline]
-    fn read<T: Element>(&self, rank: usize, len: usize) -> &[T] {
-        self.group.segment.read(rank, self.place, len)
-    }
-
-    /// Where this rank publishes.
-    #[inline]
-    fn write<T: Element>(&self, len: usize) -> &mut [T] {
-        self.group.segment.write(self.group.rank, self.place, len)
     }
 }
 

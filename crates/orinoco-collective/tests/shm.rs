@@ -277,7 +277,7 @@ fn a_file_that_is_none_of_a_group_is_refused_and_kept() {
     std::fs::remove_file(&path).unwrap();
 }
 
-/// Rank 1 of a test below, in a process of its own: it takes part in one barrier, and then computes for ever.
+/// Rank 1 of a test below, in a process of its own: it takes part in one barrier, and then computes without end.
 #[test]
 #[ignore = "a part of other tests"]
 fn second_rank() {
@@ -291,7 +291,7 @@ fn second_rank() {
 
 const SECOND_RANK: &str = "ORINOCO_TEST_SECOND_RANK";
 
-/// What an operation returns when the process of rank 1 got a signal.
+/// The error of an operation when the process of rank 1 got a signal.
 fn after_signal(signal: rustix::process::Signal) -> CollectiveError {
     let path = name();
     let mut second = std::process::Command::new(std::env::current_exe().unwrap());

@@ -9,6 +9,7 @@ use crate::workspace::root;
 
 /// Files that may lift the lint, with the reason.
 const EXCEPTIONS: &[(&str, &str)] = &[
+    ("crates/orinoco-collective/src/shm/remote.rs", "the kernel copies between addresses of two processes"),
     ("crates/orinoco-collective/src/shm/segment.rs", "memory that other processes share is a raw mapping"),
     ("crates/orinoco-cuda/src/block.rs", "the driver's allocations are raw memory"),
     ("crates/orinoco-cuda/src/capture.rs", "the driver's graphs are raw handles"),

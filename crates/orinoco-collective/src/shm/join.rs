@@ -1,4 +1,4 @@
-//! How ranks meet: through a file that all name.
+//! Joining: ranks meet through a file that all name.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;

@@ -1,4 +1,4 @@
-//! What this machine allows: the least that any operation takes.
+//! Limits of this machine: the least time that any operation takes.
 
 use std::time::Duration;
 

@@ -1,8 +1,8 @@
-//! What the operations publish, and what they do with what others have published.
+//! Operations: the pieces that a rank publishes, and the use that it makes of others' pieces.
 
 use std::ops::Range;
 
-use super::Member;
+use super::member::Member;
 use super::segment::{RANKS_MAX, SLOT_BYTES};
 use crate::{Element, ReduceOp, reduce};
 
@@ -60,14 +60,14 @@ impl<T: Element> Pieces for Broadcast<'_, T> {
     }
 
     fn fill(&mut self, piece: u32, member: &Member<'_>) {
-        if member.rank() == self.root {
+        if member.rank == self.root {
             let part = &self.vector[part::<T>(piece, self.vector.len(), 1)];
             member.write(part.len()).copy_from_slice(part);
         }
     }
 
     fn drain(&mut self, piece: u32, member: &Member<'_>) {
-        if member.rank() != self.root {
+        if member.rank != self.root {
             let range = part::<T>(piece, self.vector.len(), 1);
             self.vector[range.clone()].copy_from_slice(member.read(self.root, range.len()));
         }
@@ -96,7 +96,7 @@ impl<T: Element> Pieces for Reduce<'_, T> {
     }
 
     fn drain(&mut self, piece: u32, member: &Member<'_>) {
-        if member.rank() == self.root {
+        if member.rank == self.root {
             let range = part::<T>(piece, self.input.len(), 1);
             reduce_all(self.op, &mut self.output[range.clone()], member, |rank| {
                 member.read(rank, range.len())
@@ -161,7 +161,7 @@ impl<T: Element> TwoShot<'_, T> {
         bound(rank)..bound(rank + 1)
     }
 
-    /// What a piece is: a part, the results of a part, or nothing.
+    /// Kind of a piece: a part, the results of a part, or nothing.
     fn step(&self, piece: u32) -> Step {
         match (piece, piece % 2) {
             (0, _) => Step::Part(0),
@@ -193,7 +193,7 @@ impl<T: Element> Pieces for TwoShot<'_, T> {
                 let range = part::<T>(number, self.output.len(), 1);
                 &self.input.unwrap_or(self.output)[range]
             }
-            Step::Results(number) => &self.output[self.slice(number, member.rank(), member.ranks())],
+            Step::Results(number) => &self.output[self.slice(number, member.rank, member.ranks)],
             Step::Nothing => return,
         };
         member.write(part.len()).copy_from_slice(part);
@@ -203,15 +203,15 @@ impl<T: Element> Pieces for TwoShot<'_, T> {
         match self.step(piece) {
             Step::Part(number) => {
                 let part = part::<T>(number, self.output.len(), 1);
-                let slice = self.slice(number, member.rank(), member.ranks());
+                let slice = self.slice(number, member.rank, member.ranks);
                 let inside = slice.start - part.start..slice.end - part.start;
                 reduce_all(self.op, &mut self.output[slice], member, |rank| {
                     &member.read(rank, part.len())[inside.clone()]
                 });
             }
             Step::Results(number) => {
-                for rank in (0..member.ranks()).filter(|rank| *rank != member.rank()) {
-                    let slice = self.slice(number, rank, member.ranks());
+                for rank in (0..member.ranks).filter(|rank| *rank != member.rank) {
+                    let slice = self.slice(number, rank, member.ranks);
                     self.output[slice.clone()].copy_from_slice(member.read(rank, slice.len()));
                 }
             }
@@ -265,7 +265,7 @@ impl<T: Element> Pieces for Gather<'_, T> {
     }
 
     fn drain(&mut self, piece: u32, member: &Member<'_>) {
-        if member.rank() == self.root {
+        if member.rank == self.root {
             gather_part(self.input, self.output, piece, member);
         }
     }
@@ -287,15 +287,15 @@ impl<T: Element> Pieces for Scatter<'_, T> {
     }
 
     fn fill(&mut self, piece: u32, member: &Member<'_>) {
-        if member.rank() == self.root {
+        if member.rank == self.root {
             publish_blocks(self.input, self.output.len(), piece, member);
         }
     }
 
     fn drain(&mut self, piece: u32, member: &Member<'_>) {
-        let range = part::<T>(piece, self.output.len(), member.ranks());
-        let (len, own) = (range.len(), member.rank());
-        let blocks = member.read(self.root, len * member.ranks());
+        let range = part::<T>(piece, self.output.len(), member.ranks);
+        let (len, own) = (range.len(), member.rank);
+        let blocks = member.read(self.root, len * member.ranks);
         self.output[range].copy_from_slice(&blocks[own * len..(own + 1) * len]);
     }
 }
@@ -320,10 +320,10 @@ impl<T: Element> Pieces for ReduceScatter<'_, T> {
     }
 
     fn drain(&mut self, piece: u32, member: &Member<'_>) {
-        let range = part::<T>(piece, self.output.len(), member.ranks());
-        let (len, own) = (range.len(), member.rank());
+        let range = part::<T>(piece, self.output.len(), member.ranks);
+        let (len, own) = (range.len(), member.rank);
         reduce_all(self.op, &mut self.output[range], member, |rank| {
-            &member.read(rank, len * member.ranks())[own * len..(own + 1) * len]
+            &member.read(rank, len * member.ranks)[own * len..(own + 1) * len]
         });
     }
 }
@@ -343,15 +343,15 @@ impl<T: Element> Pieces for AllToAll<'_, T> {
     }
 
     fn fill(&mut self, piece: u32, member: &Member<'_>) {
-        publish_blocks(self.input, self.output.len() / member.ranks(), piece, member);
+        publish_blocks(self.input, self.output.len() / member.ranks, piece, member);
     }
 
     fn drain(&mut self, piece: u32, member: &Member<'_>) {
-        let count = self.output.len() / member.ranks();
-        let range = part::<T>(piece, count, member.ranks());
-        let (len, own) = (range.len(), member.rank());
-        for rank in 0..member.ranks() {
-            let from = &member.read(rank, len * member.ranks())[own * len..(own + 1) * len];
+        let count = self.output.len() / member.ranks;
+        let range = part::<T>(piece, count, member.ranks);
+        let (len, own) = (range.len(), member.rank);
+        for rank in 0..member.ranks {
+            let from = &member.read(rank, len * member.ranks)[own * len..(own + 1) * len];
             self.output[rank * count + range.start..rank * count + range.end].copy_from_slice(from);
         }
     }
@@ -360,16 +360,16 @@ impl<T: Element> Pieces for AllToAll<'_, T> {
 /// Copies a part of each rank's input to its block of the output.
 fn gather_part<T: Element>(input: &[T], output: &mut [T], piece: u32, member: &Member<'_>) {
     let range = part::<T>(piece, input.len(), 1);
-    for rank in 0..member.ranks() {
-        let from = if rank == member.rank() { &input[range.clone()] } else { member.read(rank, range.len()) };
+    for rank in 0..member.ranks {
+        let from = if rank == member.rank { &input[range.clone()] } else { member.read(rank, range.len()) };
         output[rank * input.len() + range.start..rank * input.len() + range.end].copy_from_slice(from);
     }
 }
 
 /// Publishes a part of each block, one after the other.
 fn publish_blocks<T: Element>(input: &[T], count: usize, piece: u32, member: &Member<'_>) {
-    let range = part::<T>(piece, count, member.ranks());
-    let published = member.write(range.len() * member.ranks());
+    let range = part::<T>(piece, count, member.ranks);
+    let published = member.write(range.len() * member.ranks);
     if range.is_empty() {
         return;
     }
@@ -386,12 +386,12 @@ fn reduce_all<'a, T: Element>(
     member: &Member<'_>,
     operand: impl Fn(usize) -> &'a [T],
 ) {
-    let ranks = u32::try_from(member.ranks()).expect("few ranks");
+    let ranks = u32::try_from(member.ranks).expect("few ranks");
     if ranks == 2 {
         return reduce(op, into, &[operand(0), operand(1)], ranks);
     }
     let mut operands = [&[] as &[T]; RANKS_MAX];
-    let operands = &mut operands[..member.ranks()];
+    let operands = &mut operands[..member.ranks];
     for (rank, place) in operands.iter_mut().enumerate() {
         *place = operand(rank);
     }

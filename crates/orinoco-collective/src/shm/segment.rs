@@ -55,7 +55,7 @@ pub(super) struct Pulse {
     pub(super) has_left: AtomicU32,
     /// Counts up several times a second.
     pub(super) beats: AtomicU64,
-    /// Where the rank's process has `probe_value`, to find out who may read its memory.
+    /// Address at which the rank's process has `probe_value`, to find out who may read its memory.
     pub(super) probe_address: AtomicU64,
     pub(super) probe_value: AtomicU64,
 }
@@ -85,7 +85,7 @@ const _: () = assert!(
     size_of::<Line>() == 128 && size_of::<RankPage>() <= PAGE_BYTES && size_of::<Header>() <= HEADER_BYTES
 );
 
-/// Where a rank publishes a piece.
+/// Place in which a rank publishes a piece.
 #[derive(Clone, Copy)]
 pub(super) enum Piece {
     /// With the flag, for short vectors.

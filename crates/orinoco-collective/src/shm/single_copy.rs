@@ -16,7 +16,7 @@ use crate::{CollectiveError, Element, FailureCause, ReduceOp, reduce};
 /// Bytes of another rank's vector that are read and reduced at a time: they stay in the second-level cache between the two.
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// Where the vectors of all ranks are, in an operation that has begun.
+/// Addresses of the vectors of all ranks, in an operation that has begun.
 struct Vectors {
     operation: u32,
     call: Call,

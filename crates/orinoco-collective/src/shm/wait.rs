@@ -22,14 +22,14 @@ const YIELDS_SHARED: u32 = 2_000;
 /// Longest sleep. A rank that raises its flag just as another goes to sleep may miss it, and then this is the delay.
 const SLEEP: Duration = Duration::from_millis(1);
 
-/// How this rank waits.
+/// Bounds of this rank's waits.
 pub(super) struct Waiting {
     looks: u32,
     yields: u32,
     settings: Settings,
 }
 
-/// What a rank waits for.
+/// Pieces of another rank for which this one waits.
 pub(super) struct Awaited<'a> {
     pub(super) segment: &'a Segment,
     /// The other rank.

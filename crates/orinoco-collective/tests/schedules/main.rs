@@ -1,4 +1,4 @@
-//! Proves every algorithm for every number of ranks from 1 to 64: the result is right, no schedule can block another for ever,
+//! Proves every algorithm for every number of ranks from 1 to 64: the result is right, no schedule can block another without end,
 //! no message overwrites what another sends, and reproducible algorithms combine values in one order.
 
 mod symbolic;
@@ -78,7 +78,7 @@ fn operations(ranks: usize) -> Vec<(Vec<Collective>, &'static [Algorithm])> {
     operations
 }
 
-/// How ranks are spread over boards.
+/// Boards over which ranks are spread.
 fn topologies(ranks: usize) -> Vec<Topology> {
     vec![
         Topology::of_boards((0..ranks).map(|rank| rank / 3).collect()),

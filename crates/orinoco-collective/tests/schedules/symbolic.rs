@@ -357,7 +357,7 @@ enum Expected {
     Reduction(usize),
 }
 
-/// What element `i` of the output of `rank` must be.
+/// Expected element `i` of the output of `rank`.
 fn expected(case: &Case, rank: usize, i: usize) -> Expected {
     // Which block of which length an element is in.
     let block = |counts: &[usize]| {

@@ -203,7 +203,7 @@ mod tests {
         FrameResult { frame, found: Vec::new(), finished: Nanos(0) }
     }
 
-    /// What a lane is answered that offers one more result than there is room for.
+    /// The answer to a lane that offers one more result than there is room for.
     fn offer(core: &mut SinkCore, stopping: bool, now: Nanos) -> String {
         match core.offer(frame_result(), stopping, now) {
             ResultOffer::Accepted => "accepted".to_owned(),
@@ -220,7 +220,7 @@ mod tests {
         core
     }
 
-    /// What the sinks do next, with the time since the start.
+    /// The sinks' next action, with the time since the start.
     fn next(core: &mut SinkCore, now: Nanos) -> String {
         match core.next(now) {
             SinkNext::Write(_) => "write".to_owned(),
