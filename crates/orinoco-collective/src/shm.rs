@@ -34,8 +34,10 @@ use operations::{
 use segment::{LINE_BYTES, Piece, RANKS_MAX, Segment};
 use wait::{Awaited, Waiting, check_group, fail, raise};
 
-/// Least bytes of a vector that ranks read directly from one another.
-const SINGLE_COPY_BYTES: usize = 64 << 10;
+/// Least bytes of a vector that ranks read directly from one another, where each rank has a core.
+const SINGLE_COPY_BYTES: usize = 128 << 10;
+/// The same where ranks share cores: a read in the kernel keeps a core from the rank that is awaited.
+const SINGLE_COPY_BYTES_SHARED: usize = 512 << 10;
 
 /// The ranks of one machine, as one of them.
 ///
@@ -52,8 +54,8 @@ pub struct ShmGroup {
     published: u32,
     /// Bare exchanges of measurements so far; wraps around.
     exchanges: u32,
-    /// Whether all ranks may read one another's memory.
-    has_single_copy: bool,
+    /// Least bytes of a vector that ranks read directly from one another; `None` if they may not.
+    single_copy_bytes: Option<usize>,
     waiting: Waiting,
     _life: Life,
 }
@@ -71,7 +73,7 @@ impl ShmGroup {
         let segment = Arc::new(join::join(path, rank, ranks, settings.deadline)?);
         let life = Life::start(Arc::clone(&segment), rank, settings.silence);
         let waiting = Waiting::new(ranks, settings);
-        let has_single_copy = false;
+        let single_copy_bytes = None;
         let (operations, published, exchanges) = (0, 0, 0);
         let mut group = Self {
             segment,
@@ -80,7 +82,7 @@ impl ShmGroup {
             operations,
             published,
             exchanges,
-            has_single_copy,
+            single_copy_bytes,
             waiting,
             _life: life,
         };
@@ -103,7 +105,7 @@ impl ShmGroup {
     /// Whether long vectors are read directly from the memory of other ranks. The kernel must allow it (process_vm_readv(2)): ranks
     /// of one user, and with Yama, `kernel.yama.ptrace_scope = 0`. Otherwise they are copied through shared memory.
     pub fn has_single_copy(&self) -> bool {
-        self.has_single_copy
+        self.single_copy_bytes.is_some()
     }
 
     /// Returns when all ranks have called it.
@@ -280,7 +282,7 @@ impl ShmGroup {
 
     /// Whether a vector is copied once, from rank to rank.
     fn is_long<T>(&self, vector: &[T]) -> bool {
-        self.has_single_copy && self.ranks > 1 && size_of_val(vector) >= SINGLE_COPY_BYTES
+        self.ranks > 1 && self.single_copy_bytes.is_some_and(|least| size_of_val(vector) >= least)
     }
 
     /// The call of an operation with a root.

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 
 use super::segment::Piece;
 use super::wait::{check_group, fail, raise};
-use super::{Call, ShmGroup, remote};
+use super::{Call, SINGLE_COPY_BYTES, SINGLE_COPY_BYTES_SHARED, ShmGroup, remote};
 use crate::partition::partition;
 use crate::{CollectiveError, Element, FailureCause, ReduceOp, reduce};
 
@@ -41,10 +41,17 @@ impl ShmGroup {
             remote::read(process, address, &mut found).is_ok()
                 && found[0] == pulse.probe_value.load(Ordering::Relaxed)
         };
-        let mut may_read = [u8::from((0..self.ranks).all(can_read))];
-        self.all_reduce(ReduceOp::Min, &mut may_read)?;
+        let may_read = u8::from((0..self.ranks).all(can_read));
+        let have_cores = u8::from(!self.waiting.shares_cores());
+        // Each rank sees its own cores, and all must decide alike.
+        let mut agreed = [may_read, have_cores];
+        self.all_reduce(ReduceOp::Min, &mut agreed)?;
         std::hint::black_box(&secret);
-        self.has_single_copy = may_read[0] == 1;
+        self.single_copy_bytes = match agreed {
+            [0, _] => None,
+            [_, 0] => Some(SINGLE_COPY_BYTES_SHARED),
+            _ => Some(SINGLE_COPY_BYTES),
+        };
         Ok(())
     }
 

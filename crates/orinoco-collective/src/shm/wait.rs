@@ -24,8 +24,7 @@ const SLEEP: Duration = Duration::from_millis(1);
 
 /// Bounds of this rank's waits.
 pub(super) struct Waiting {
-    looks: u32,
-    yields: u32,
+    shares_cores: bool,
     settings: Settings,
 }
 
@@ -56,14 +55,18 @@ fn has_reached(count: u32, wanted: u32) -> bool {
 impl Waiting {
     pub(super) fn new(ranks: usize, settings: Settings) -> Self {
         let cores = thread::available_parallelism().map_or(1, usize::from);
-        let (looks, yields) = if ranks > cores { (LOOKS_SHARED, YIELDS_SHARED) } else { (LOOKS, 0) };
-        Self { looks, yields, settings }
+        Self { shares_cores: ranks > cores, settings }
+    }
+
+    /// Whether there are more ranks than cores, as far as this rank sees.
+    pub(super) fn shares_cores(&self) -> bool {
+        self.shares_cores
     }
 
     /// Waits until a rank has published its pieces.
     #[inline]
     pub(super) fn wait(&self, awaited: &Awaited<'_>) -> Result<(), CollectiveError> {
-        for _ in 0..self.looks {
+        for _ in 0..if self.shares_cores { LOOKS_SHARED } else { LOOKS } {
             if awaited.has_come() {
                 return Ok(());
             }
@@ -74,7 +77,7 @@ impl Waiting {
 
     #[cold]
     fn wait_long(&self, awaited: &Awaited<'_>) -> Result<(), CollectiveError> {
-        for _ in 0..self.yields {
+        for _ in 0..if self.shares_cores { YIELDS_SHARED } else { 0 } {
             thread::yield_now();
             if awaited.has_come() {
                 return Ok(());
