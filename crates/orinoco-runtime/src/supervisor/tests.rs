@@ -48,10 +48,13 @@ struct Sim {
     released: BTreeSet<usize>,
     closed: BTreeSet<usize>,
     stopped: BTreeSet<StreamId>,
+    /// Streams that were stopped one by one, not with all others.
+    stopped_alone: Vec<StreamId>,
     preparing: Option<Board>,
     /// Kinds of the changes that were prepared.
     kinds: Vec<ChangeKind>,
     retired: Vec<StreamId>,
+    source_faults: Vec<String>,
     started: Vec<StreamId>,
     events: Vec<String>,
     answers: Answers,
@@ -75,9 +78,11 @@ impl Sim {
             released: BTreeSet::new(),
             closed: BTreeSet::new(),
             stopped: BTreeSet::new(),
+            stopped_alone: Vec::new(),
             preparing: None,
             kinds: Vec::new(),
             retired: Vec::new(),
+            source_faults: Vec::new(),
             started: Vec::new(),
             events: Vec::new(),
             answers: Answers::default(),
@@ -116,7 +121,10 @@ impl Sim {
                 self.sources.insert(stream);
             }
             Effect::DropSource(stream) => assert!(self.waiting.remove(&stream)),
-            Effect::StopStream(stream) => drop(self.stopped.insert(stream)),
+            Effect::StopStream(stream) => {
+                self.stopped_alone.push(stream);
+                self.stopped.insert(stream);
+            }
             Effect::StopAll => self.stopped.extend(self.streams.keys()),
             Effect::ReleaseLane(lane) => drop(self.released.insert(lane)),
             Effect::CloseLane(lane) => {
@@ -128,7 +136,8 @@ impl Sim {
                 self.events.push(format!("lane {lane} restarts, {restarts_left} left"));
             }
             Effect::Emit(_) | Effect::Sample | Effect::Answered(_) => {}
-            Effect::Retire(stream, _) => {
+            Effect::Retire(stream, end) => {
+                self.source_faults.extend(end.source.err().map(|fault| fault.subject));
                 assert!(!self.retired.contains(&stream), "stream {stream} ends once");
                 self.retired.push(stream);
             }
@@ -312,6 +321,23 @@ fn what_hangs_is_left_behind_and_named() {
     sim.end();
     let faults: Vec<String> = sim.over.expect("it is over").into_iter().map(|fault| fault.subject).collect();
     assert_eq!((faults, sim.now), (vec!["thread lane-1".to_owned()], Nanos(0) + END_MAX));
+}
+
+#[test]
+fn a_source_that_hangs_is_named_when_lanes_and_sinks_have_ended() {
+    let mut sim = Sim::start(board(&["a", "b"]));
+    sim.act(Action::Stop);
+    sim.source_ends(stream(1));
+    sim.stuck.insert(stream(0));
+    sim.lanes.clear();
+    sim.act(Action::LaneEnded(0, Ok(())));
+    sim.act(Action::LaneEnded(1, Ok(())));
+    sim.sink_ends(stream(0));
+    assert!(sim.stopped_alone.is_empty());
+    sim.sink_ends(stream(1));
+    assert_eq!(sim.stopped_alone, [stream(0)], "it may notice only now that nobody takes its frames");
+    sim.end();
+    assert_eq!(sim.source_faults, ["thread src-a"]);
 }
 
 #[test]
