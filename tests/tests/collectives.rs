@@ -39,7 +39,7 @@ fn the_table_has_the_columns_of_nccl_tests() {
     assert!(lines[0].starts_with("all_reduce over shm, 2 ranks on "), "{text}");
     let headings: Vec<&str> =
         lines[1].split("  ").map(str::trim).filter(|heading| !heading.is_empty()).collect();
-    let expected = "TYPE,REDOP,SIZE (B),COUNT,P50 (us),P99 (us),ALGBW (GB/s),BUSBW (GB/s),LIMIT,#WRONG";
+    let expected = "TYPE,REDOP,SIZE (B),COUNT,P50 (us),P99 (us),ALGBW (GB/s),BUSBW (GB/s),% OF LIMIT,#WRONG";
     assert_eq!(headings.join(","), expected);
     let row = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
     let (first, second) = (row(lines[2]), row(lines[3]));

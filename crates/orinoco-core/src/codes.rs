@@ -206,14 +206,15 @@ codes! {
          OpenTelemetry's environment variables (OTEL_...), and one of those, or the headers file, is wrong. The message names the \
          variable, or the line of the headers file; correct it and start the daemon again. The headers file may hold a token, so only its \
          owner may read it, and no message shows its values. docs/otlp.md has all keys and variables."
-    GROUP_JOIN "E1001" RunFailed "ranks that do not come together"
+    GROUP_JOIN "E1001" RunFailed "ranks that did not join their group"
         "Ranks of a collective group meet through a file in /dev/shm. The message says which ranks did not join, or what is wrong with \
-         the file. Usual causes: a rank ended before it joined, ranks that were started with different numbers of ranks, or a full \
+         the file. Usual causes: a rank ended before it joined, ranks that were started with different group sizes, or a full \
          /dev/shm (`df -h /dev/shm`). In a container, give it more shared memory (`--shm-size`)."
     COLLECTIVE_FAILED "E1002" RunFailed "a collective operation that failed"
-        "All ranks of a group call the same operations in the same order. The message names the rank that failed: it left, gives no sign \
-         of life, is alive but did not make the call in time, or made another call. After a failure no rank of the group gets a result \
-         any more: start all ranks again."
+        "All ranks of a group call the same operations in the same order. The message names the rank that failed and why: it exited, \
+         stopped responding, did not make the call before the deadline, or made a different call. If it exited or stopped responding, \
+         look at that rank's own output first. After a failure, every later call on every rank of the group returns an error: restart \
+         all ranks."
 }
 
 #[cfg(test)]

@@ -53,9 +53,9 @@ pub(crate) enum Command {
     Bench(BenchCommand),
     /// Measure collective operations among ranks, by size: time, bandwidth, and share of what this machine allows
     ///
-    /// The columns are those of nccl-tests, with the 99th percentile and the share of the limit. A call is timed after a barrier, and the
-    /// slowest rank counts. The limit is the larger of two times: that of a bare exchange of flags, and that of copying the bytes
-    /// that each rank must read from others.
+    /// Sizes, counts and bandwidths are defined as in nccl-tests; times are the median and the 99th percentile. Ranks are synchronised by
+    /// a barrier before each call, and its time is that of the slowest rank. The limit is an estimated minimum time: the time for ranks
+    /// to signal each other with no data, or to copy the bytes that each rank must read from others, whichever is larger.
     Perf(PerfArgs),
     /// Explain an error code, or list all of them
     Explain {
@@ -361,10 +361,10 @@ pub(crate) struct PerfArgs {
     /// Factor from one size to the next
     #[arg(short = 'f', long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(2..))]
     pub(crate) factor: u32,
-    /// Number of timed calls of each size; fewer if they would take longer than 2 s
+    /// Number of timed calls per size, reduced so that each size takes about 2 s at most
     #[arg(short = 'n', long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(crate) iterations: u32,
-    /// Check the results of each size against values computed by each rank alone
+    /// Check every result, bit for bit, against a reference that each rank computes locally; exit with 1 if any element is wrong
     #[arg(short, long)]
     pub(crate) check: bool,
     /// Data type

@@ -127,7 +127,7 @@ fn pin(rank: usize, ranks: usize) {
 
 fn text(report: &PerfReport) -> String {
     let heading = format!(
-        "{} over {}, {} on {}; bare exchange {:.2} us, copy {:.1} GB/s",
+        "{} over {}, {} on {}; limits: flag exchange {:.2} us, copy {:.1} GB/s per rank",
         report.operation,
         report.transport,
         output::count(report.ranks as u64, "rank"),
@@ -144,7 +144,7 @@ fn text(report: &PerfReport) -> String {
         "P99 (us)",
         "ALGBW (GB/s)",
         "BUSBW (GB/s)",
-        "LIMIT",
+        "% OF LIMIT",
         "#WRONG",
     ];
     let row = |row: &PerfRow| {
@@ -157,7 +157,7 @@ fn text(report: &PerfReport) -> String {
             format!("{:.2}", row.p99_us),
             format!("{:.2}", row.algbw / 1e9),
             format!("{:.2}", row.busbw / 1e9),
-            format!("{:.0} %", row.limit_share * 100.0),
+            format!("{:.0}", row.limit_share * 100.0),
             row.wrong.map_or_else(|| "N/A".to_owned(), |wrong| wrong.to_string()),
         ]
     };
