@@ -66,7 +66,7 @@ impl Algorithm {
         }
     }
 
-    /// Whether reductions follow the communicator's [reduction tree](crate::Topology), so that a result has the same bits
+    /// Whether reductions follow the communicator's [reduction tree](crate::reduce), so that a result has the same bits
     /// whichever of these algorithms computed it. Operations that only copy are always reproducible.
     pub fn is_reproducible(self) -> bool {
         match self {

@@ -45,6 +45,10 @@ element!(u64, U64);
 /// Reduces vectors element by element, in the order of the reduction tree over the operands, and stores the results:
 /// rounded, and for an average divided by `ranks`. The operands are all ranks' vectors, in order.
 ///
+/// The reduction tree of `n` operands: let `k` be the largest power of two that is not above `n`, and `r` the rest. The first `2 r`
+/// operands are combined in pairs; these pairs and the other operands are `k` nodes, which a complete binary tree combines,
+/// neighbours first. The operand of the lower ranks is the left one.
+///
 /// # Panics
 /// If there are no operands or more than 64, or if one differs from `into` in its length.
 #[inline]

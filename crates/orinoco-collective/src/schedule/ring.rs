@@ -37,7 +37,7 @@ fn reduce_slices(b: &mut Builder, group: &Group, input: Region, own: Region, sli
         return;
     }
     let longest = slices.iter().map(|slice| slice.len()).max().unwrap_or_default();
-    // What is sent, and what is received meanwhile.
+    // One partial sum is sent while the other is received.
     let partials = [b.partial(longest), b.partial(longest)];
     let first = b.like(input.buffer, longest);
     let mut sent = input.part(slices[group.before(1)].clone());

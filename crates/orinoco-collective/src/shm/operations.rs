@@ -62,8 +62,7 @@ impl<T: Element> Pieces for Broadcast<'_, T> {
 
     fn fill(&mut self, piece: u32, member: &Member<'_>) {
         if member.rank == self.root {
-            let part = &self.vector[part::<T>(piece, self.vector.len(), 1)];
-            member.write(part.len()).copy_from_slice(part);
+            publish_part(self.vector, piece, member);
         }
     }
 
@@ -92,8 +91,7 @@ impl<T: Element> Pieces for Reduce<'_, T> {
     }
 
     fn fill(&mut self, piece: u32, member: &Member<'_>) {
-        let part = &self.input[part::<T>(piece, self.input.len(), 1)];
-        member.write(part.len()).copy_from_slice(part);
+        publish_part(self.input, piece, member);
     }
 
     fn drain(&mut self, piece: u32, member: &Member<'_>) {
@@ -125,8 +123,7 @@ impl<T: Element> Pieces for AllReduce<'_, T> {
 
     #[inline]
     fn fill(&mut self, piece: u32, member: &Member<'_>) {
-        let part = &self.input.unwrap_or(self.output)[part::<T>(piece, self.output.len(), 1)];
-        member.write(part.len()).copy_from_slice(part);
+        publish_part(self.input.unwrap_or(self.output), piece, member);
     }
 
     #[inline]
@@ -236,8 +233,7 @@ impl<T: Element> Pieces for AllGather<'_, T> {
     }
 
     fn fill(&mut self, piece: u32, member: &Member<'_>) {
-        let part = &self.input[part::<T>(piece, self.input.len(), 1)];
-        member.write(part.len()).copy_from_slice(part);
+        publish_part(self.input, piece, member);
     }
 
     fn drain(&mut self, piece: u32, member: &Member<'_>) {
@@ -261,8 +257,7 @@ impl<T: Element> Pieces for Gather<'_, T> {
     }
 
     fn fill(&mut self, piece: u32, member: &Member<'_>) {
-        let part = &self.input[part::<T>(piece, self.input.len(), 1)];
-        member.write(part.len()).copy_from_slice(part);
+        publish_part(self.input, piece, member);
     }
 
     fn drain(&mut self, piece: u32, member: &Member<'_>) {
@@ -365,6 +360,13 @@ fn gather_part<T: Element>(input: &[T], output: &mut [T], piece: u32, member: &M
         let from = if rank == member.rank { &input[range.clone()] } else { member.read(rank, range.len()) };
         output[rank * input.len() + range.start..rank * input.len() + range.end].copy_from_slice(from);
     }
+}
+
+/// Publishes a part of a vector.
+#[inline]
+fn publish_part<T: Element>(vector: &[T], piece: u32, member: &Member<'_>) {
+    let part = &vector[part::<T>(piece, vector.len(), 1)];
+    member.write(part.len()).copy_from_slice(part);
 }
 
 /// Publishes a part of each block, one after the other.

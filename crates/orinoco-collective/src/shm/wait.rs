@@ -66,7 +66,8 @@ impl Waiting {
     /// Waits until a rank has published its pieces.
     #[inline]
     pub(super) fn wait(&self, awaited: &Awaited<'_>) -> Result<(), CollectiveError> {
-        for _ in 0..if self.shares_cores { LOOKS_SHARED } else { LOOKS } {
+        let looks = if self.shares_cores { LOOKS_SHARED } else { LOOKS };
+        for _ in 0..looks {
             if awaited.has_come() {
                 return Ok(());
             }
@@ -77,7 +78,8 @@ impl Waiting {
 
     #[cold]
     fn wait_long(&self, awaited: &Awaited<'_>) -> Result<(), CollectiveError> {
-        for _ in 0..if self.shares_cores { YIELDS_SHARED } else { 0 } {
+        let yields = if self.shares_cores { YIELDS_SHARED } else { 0 };
+        for _ in 0..yields {
             thread::yield_now();
             if awaited.has_come() {
                 return Ok(());
@@ -210,9 +212,14 @@ mod tests {
     #[test]
     fn causes_survive_their_code() {
         let time = Duration::from_millis(500);
-        for known in
-            [FailureCause::Silent(time), FailureCause::Left, FailureCause::Late(time), FailureCause::Mismatch]
-        {
+        for known in [
+            FailureCause::Silent(time),
+            FailureCause::Left,
+            FailureCause::Late(time),
+            FailureCause::Mismatch,
+            FailureCause::Ended,
+            FailureCause::Unreadable,
+        ] {
             assert_eq!(cause(code(known)), known);
         }
         assert_eq!(cause(7), FailureCause::Unknown(7));

@@ -359,7 +359,7 @@ enum Expected {
 
 /// Expected element `i` of the output of `rank`.
 fn expected(case: &Case, rank: usize, i: usize) -> Expected {
-    // Which block of which length an element is in.
+    // Finds the block that holds element `i`, and the element's index in it.
     let block = |counts: &[usize]| {
         let mut start = 0;
         let member = counts.iter().position(|count| {
