@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
-use orinoco_collective::{ReduceOp, Settings, ShmGroup};
+use orinoco_collective::{Communicator, ReduceOp, Settings, ShmGroup};
 
 const RANK: &str = "ORINOCO_EXAMPLE_RANK";
 

@@ -5,6 +5,7 @@ use std::fmt;
 ///
 /// Costs below are for `p` ranks and vectors of `S` bytes; `a` is the latency of a message, `L` = ceil(log2 p).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u8)]
 pub enum Algorithm {
     /// Each rank sends all it has to whom it concerns, at once. As an all-reduce this is the one-shot algorithm: one latency,
     /// `(p-1) S` on each link, best for small vectors.

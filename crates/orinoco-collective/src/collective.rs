@@ -72,6 +72,26 @@ impl Collective {
         matches!(self, Self::Reduce { .. } | Self::AllReduce { .. } | Self::ReduceScatter { .. })
     }
 
+    /// Length of the one vector that all ranks name, if the operation has one: it can be cut into pieces.
+    pub(crate) fn vector_len(&self) -> Option<usize> {
+        match self {
+            Self::Broadcast { count, .. } | Self::Reduce { count, .. } | Self::AllReduce { count } => {
+                Some(*count)
+            }
+            _ => None,
+        }
+    }
+
+    /// The same operation on a piece of the vector. An operation without such a vector stays as it is.
+    pub(crate) fn on_piece(&self, count: usize) -> Self {
+        match *self {
+            Self::Broadcast { root, .. } => Self::Broadcast { root, count },
+            Self::Reduce { root, .. } => Self::Reduce { root, count },
+            Self::AllReduce { .. } => Self::AllReduce { count },
+            _ => self.clone(),
+        }
+    }
+
     /// Elements in the input of `rank`.
     pub fn input_len(&self, rank: usize) -> usize {
         match self {

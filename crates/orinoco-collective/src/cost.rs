@@ -61,18 +61,7 @@ pub fn price(
 
 /// Cuts an operation on one vector into pieces.
 fn pieces(collective: &Collective, piece: usize) -> Vec<Collective> {
-    let cut = |count: usize| {
-        let starts = (0..count.max(1)).step_by(piece.max(1));
-        starts.map(move |start| piece.min(count - start))
-    };
-    match *collective {
-        Collective::AllReduce { count } => cut(count).map(|count| Collective::AllReduce { count }).collect(),
-        Collective::Reduce { root, count } => {
-            cut(count).map(|count| Collective::Reduce { root, count }).collect()
-        }
-        Collective::Broadcast { root, count } => {
-            cut(count).map(|count| Collective::Broadcast { root, count }).collect()
-        }
-        _ => vec![collective.clone()],
-    }
+    let Some(count) = collective.vector_len() else { return vec![collective.clone()] };
+    let starts = (0..count.max(1)).step_by(piece.max(1));
+    starts.map(|start| collective.on_piece(piece.min(count - start))).collect()
 }

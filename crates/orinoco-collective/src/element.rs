@@ -1,13 +1,19 @@
 use half::{bf16, f16};
 
+use crate::message::{Kernel, kernel_of};
 use crate::reduce::{OPERANDS_MAX, reduce_vectors};
 use crate::{DataType, ReduceOp};
 
 mod sealed {
-    use crate::ReduceOp;
+    use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-    pub trait Sealed: Sized {
+    use crate::ReduceOp;
+    use crate::message::Kernel;
+
+    pub trait Sealed: Sized + FromBytes + IntoBytes + Immutable {
         fn reduce(op: ReduceOp, into: &mut [Self], operands: &[&[Self]], ranks: u32);
+
+        fn kernel(op: ReduceOp) -> Kernel;
     }
 }
 
@@ -23,6 +29,10 @@ macro_rules! element {
             #[inline]
             fn reduce(op: ReduceOp, into: &mut [Self], operands: &[&[Self]], ranks: u32) {
                 reduce_vectors(op, into, operands, ranks);
+            }
+
+            fn kernel(op: ReduceOp) -> Kernel {
+                kernel_of::<$type>(op)
             }
         }
         impl Element for $type {
@@ -41,6 +51,11 @@ element!(i32, I32);
 element!(u32, U32);
 element!(i64, I64);
 element!(u64, U64);
+
+/// The kernel of a data type for a reduction.
+pub(crate) fn kernel<T: Element>(op: ReduceOp) -> Kernel {
+    T::kernel(op)
+}
 
 /// Reduces vectors element by element, in the order of the reduction tree over the operands, and stores the results:
 /// rounded, and for an average divided by `ranks`. The operands are all ranks' vectors, in order.

@@ -1,10 +1,11 @@
-use std::fmt;
 use std::io;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use thiserror::Error;
 
+use crate::FailureCause;
 use crate::call::Call;
 
 /// Fault of a collective operation.
@@ -48,40 +49,14 @@ pub enum CollectiveError {
     },
 }
 
-/// Reason for which a rank failed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum FailureCause {
-    /// Its process gave no sign of life for this long.
-    Silent(Duration),
-    /// It left.
-    Left,
-    /// It gives signs of life, but did not make the call before this rank's deadline.
-    Late(Duration),
-    /// It made another call than a rank that waited for it.
-    Mismatch,
-    /// Its process has ended.
-    Ended,
-    /// Its memory cannot be read, although it could be when the group was joined.
-    Unreadable,
-    /// A cause that this version does not know.
-    Unknown(u32),
-}
-
-impl fmt::Display for FailureCause {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Silent(time) => write!(f, "gave no sign of life for {} ms", time.as_millis()),
-            Self::Left => write!(f, "left"),
-            Self::Late(time) => {
-                write!(f, "is alive, but did not make the call within {} ms", time.as_millis())
-            }
-            Self::Mismatch => write!(f, "made another call"),
-            Self::Ended => f.write_str("has ended"),
-            Self::Unreadable => f.write_str("has a vector that cannot be read"),
-            Self::Unknown(cause) => write!(f, "failed (cause {cause})"),
-        }
-    }
+/// Fails unless an input or output has the length that its call needs.
+pub(crate) fn check_len(
+    what: &'static str,
+    len: usize,
+    expected: usize,
+    call: Call,
+) -> Result<(), CollectiveError> {
+    if len == expected { Ok(()) } else { Err(CollectiveError::Length { what, len, expected, call }) }
 }
 
 /// Fault of joining a group.
@@ -130,13 +105,58 @@ pub enum JoinError {
     /// A rank failed just after all had joined.
     #[error("all ranks joined, but then one failed")]
     Failed(#[from] CollectiveError),
+    /// An address is not of this machine.
+    #[error(
+        "{address} is not of this machine; connections between machines need authentication, which this version does not have"
+    )]
+    Unprotected {
+        /// The address.
+        address: SocketAddr,
+    },
+    /// This rank cannot listen at its address.
+    #[error("listening at {address}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// A connection broke while ranks joined.
+    #[error("joining rank {rank} at {address}")]
+    Broken {
+        /// The other rank.
+        rank: usize,
+        /// Its address.
+        address: SocketAddr,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// Another program listens at a rank's address.
+    #[error("what answers at {address} is not rank {rank} of this version of Orinoco, or it has ended")]
+    NoRank {
+        /// The rank.
+        rank: usize,
+        /// Its address.
+        address: SocketAddr,
+    },
+    /// A rank refuses this one.
+    #[error("rank {rank} refuses this rank: {why}")]
+    Refused {
+        /// The other rank.
+        rank: usize,
+        /// Its reason.
+        why: String,
+    },
+    /// The system refuses something that it does not refuse usually.
+    #[error("setting up connections")]
+    System(#[source] io::Error),
     /// Some ranks did not join.
-    #[error("ranks {missing:?} did not join {path} within {} ms", waited.as_millis())]
+    #[error("ranks {missing:?} did not join {at} within {} ms", waited.as_millis())]
     Missing {
         /// Ranks that did not join.
         missing: Vec<usize>,
-        /// The file.
-        path: PathBuf,
+        /// The file or the address at which they were expected.
+        at: String,
         /// Time waited.
         waited: Duration,
     },

@@ -14,23 +14,35 @@ mod arithmetic;
 mod call;
 mod clock;
 mod collective;
+mod communicator;
 pub mod cost;
 mod data;
 mod element;
 mod error;
+mod failure;
+mod message;
 mod partition;
+mod publish;
 mod reduce;
 mod reduction_tree;
 mod schedule;
 mod shm;
+mod tcp;
 mod topology;
 
 pub use algorithm::Algorithm;
 pub use call::Call;
 pub use collective::Collective;
+pub use communicator::Communicator;
 pub use data::{DataType, ReduceOp};
 pub use element::{Element, reduce};
-pub use error::{CollectiveError, FailureCause, JoinError};
+pub use error::{CollectiveError, JoinError};
+pub use failure::FailureCause;
+pub use message::{
+    Engine, Failure, HEADER_BYTES, Header, Health, LinkFault, Memory, MessageGroup, MessageSettings, Moved,
+    NOTICE_BYTES, Notice, OperationPlan, Order, Refusal, Span, StreamReceiver, StreamSender, Transport,
+};
 pub use schedule::{Buffer, Local, Region, Round, Schedule, Transfer, Unsupported, schedule};
-pub use shm::{Settings, ShmGroup, ShmLimits};
+pub use shm::{Limits, Settings, ShmGroup};
+pub use tcp::{Rendezvous, Tcp, TcpGroup};
 pub use topology::Topology;

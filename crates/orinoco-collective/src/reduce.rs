@@ -1,5 +1,8 @@
 //! Loops of reductions.
 
+use std::marker::PhantomData;
+use std::ops::Range;
+
 use crate::ReduceOp;
 use crate::arithmetic::{AllArithmetic, Arithmetic};
 use crate::reduction_tree::ReductionTree;
@@ -27,7 +30,11 @@ fn reduce_with<T: AllArithmetic, O: Arithmetic<T>>(into: &mut [T], operands: &[&
     match operands {
         [left, right] => reduce_two::<T, O>(into, left, right, ranks),
         _ if into.len() <= SHORT => reduce_short::<T, O>(into, operands, ranks),
-        _ => reduce_blocks::<T, O>(into, operands, ranks),
+        _ => {
+            let (len, count) = (into.len(), operands.len());
+            let mut vectors = Elements { into, operands, ranks, op: PhantomData::<O> };
+            reduce_blocks(&mut vectors, count, len, O::combine);
+        }
     }
 }
 
@@ -57,40 +64,71 @@ fn reduce_short<T: AllArithmetic, O: Arithmetic<T>>(into: &mut [T], operands: &[
     }
 }
 
+/// Operands and result of a reduction in blocks.
+pub(crate) trait Operands<A> {
+    /// Reads elements `range` of an operand.
+    fn load(&self, operand: usize, range: Range<usize>, block: &mut [A]);
+
+    /// Writes elements `range` of the result. What operands hold there is not read again.
+    fn store(&mut self, range: Range<usize>, totals: &[A]);
+}
+
+/// Operands and a result that are vectors of the data type.
+struct Elements<'a, T, O> {
+    into: &'a mut [T],
+    operands: &'a [&'a [T]],
+    ranks: u32,
+    op: PhantomData<O>,
+}
+
+impl<T: AllArithmetic, O: Arithmetic<T>> Operands<O::Accumulator> for Elements<'_, T, O> {
+    #[inline(always)]
+    fn load(&self, operand: usize, range: Range<usize>, block: &mut [O::Accumulator]) {
+        for (partial, element) in block.iter_mut().zip(&self.operands[operand][range]) {
+            *partial = O::widen(*element);
+        }
+    }
+
+    #[inline(always)]
+    fn store(&mut self, range: Range<usize>, totals: &[O::Accumulator]) {
+        for (result, total) in self.into[range].iter_mut().zip(totals) {
+            *result = O::finish(*total, self.ranks);
+        }
+    }
+}
+
+/// Reduces `len` elements of `count` operands, block by block, in the order of the reduction tree.
 #[multiversion::multiversion(targets("x86_64+avx2", "x86_64+avx2+avx512f"))]
-fn reduce_blocks<T: AllArithmetic, O: Arithmetic<T>>(into: &mut [T], operands: &[&[T]], ranks: u32) {
-    let tree = ReductionTree::new(operands.len());
-    let mut waiting = [[O::Accumulator::default(); BLOCK]; LEVELS_MAX];
-    for (number, results) in into.chunks_mut(BLOCK).enumerate() {
-        let range = number * BLOCK..number * BLOCK + results.len();
+pub(crate) fn reduce_blocks<A, C, V>(vectors: &mut V, count: usize, len: usize, combine: C)
+where
+    A: Copy + Default,
+    C: Fn(A, A) -> A,
+    V: Operands<A>,
+{
+    let tree = ReductionTree::new(count);
+    let mut waiting = [[A::default(); BLOCK]; LEVELS_MAX];
+    for start in (0..len).step_by(BLOCK) {
+        let range = start..len.min(start + BLOCK);
+        let merge = |waiting: &mut [[A; BLOCK]], level: usize| {
+            let (lower, upper) = waiting.split_at_mut(level);
+            for (left, right) in lower[level - 1].iter_mut().zip(&upper[0]).take(range.len()) {
+                *left = combine(*left, *right);
+            }
+        };
         let mut level = 0;
         for node in 0..tree.nodes {
-            let first = &operands[tree.first(node)][range.clone()];
-            match tree.second(node) {
-                None => {
-                    for (partial, first) in waiting[level].iter_mut().zip(first) {
-                        *partial = O::widen(*first);
-                    }
-                }
-                Some(second) => {
-                    let second = &operands[second][range.clone()];
-                    for ((partial, first), second) in waiting[level].iter_mut().zip(first).zip(second) {
-                        *partial = O::combine(O::widen(*first), O::widen(*second));
-                    }
-                }
-            }
+            vectors.load(tree.first(node), range.clone(), &mut waiting[level]);
             level += 1;
+            if let Some(second) = tree.second(node) {
+                vectors.load(second, range.clone(), &mut waiting[level]);
+                merge(&mut waiting, level);
+            }
             // As in a binary counter: two branches of one size are combined.
             for _ in 0..(node + 1).trailing_zeros() {
                 level -= 1;
-                let (lower, upper) = waiting.split_at_mut(level);
-                for (left, right) in lower[level - 1].iter_mut().zip(&upper[0]).take(range.len()) {
-                    *left = O::combine(*left, *right);
-                }
+                merge(&mut waiting, level);
             }
         }
-        for (result, total) in results.iter_mut().zip(&waiting[0]) {
-            *result = O::finish(*total, ranks);
-        }
+        vectors.store(range.clone(), &waiting[0][..range.len()]);
     }
 }

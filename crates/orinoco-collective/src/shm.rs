@@ -22,10 +22,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 pub use join::Settings;
-pub use limits::ShmLimits;
+pub use limits::Limits;
 
 use crate::call::{Call, Operation};
-use crate::{CollectiveError, Element, FailureCause, JoinError, ReduceOp};
+use crate::error::check_len;
+use crate::{CollectiveError, Communicator, Element, FailureCause, JoinError, ReduceOp};
 use life::Life;
 use member::Member;
 use operations::{
@@ -41,9 +42,7 @@ const SINGLE_COPY_BYTES_SHARED: usize = 512 << 10;
 
 /// The ranks of one machine, as one of them.
 ///
-/// All ranks call the same operations in the same order, with the same sizes. An operation returns the correct result, or an error
-/// that names the rank that failed; after an error every later call fails too. No call waits longer than
-/// [`Settings::deadline`] for a rank.
+/// No call waits longer than [`Settings::deadline`] for a rank.
 pub struct ShmGroup {
     segment: Arc<Segment>,
     rank: usize,
@@ -92,68 +91,10 @@ impl ShmGroup {
         Ok(group)
     }
 
-    /// This rank's number.
-    pub fn rank(&self) -> usize {
-        self.rank
-    }
-
-    /// Number of ranks.
-    pub fn ranks(&self) -> usize {
-        self.ranks
-    }
-
     /// Whether long vectors are read directly from the memory of other ranks. The kernel must allow it (process_vm_readv(2)): ranks
     /// of one user, and with Yama, `kernel.yama.ptrace_scope = 0`. Otherwise they are copied through shared memory.
     pub fn has_single_copy(&self) -> bool {
         self.single_copy_bytes.is_some()
-    }
-
-    /// Returns when all ranks have called it.
-    ///
-    /// # Errors
-    /// See [`ShmGroup`].
-    pub fn barrier(&mut self) -> Result<(), CollectiveError> {
-        let call = Call::new(Operation::Barrier, None, None, 0, 0);
-        self.run(call, &mut operations::Barrier)
-    }
-
-    /// Copies the vector of `root` to all ranks.
-    ///
-    /// # Errors
-    /// See [`ShmGroup`]. `vector` may then hold a part of the result.
-    ///
-    /// # Panics
-    /// If there is no such root.
-    pub fn broadcast<T: Element>(&mut self, root: usize, vector: &mut [T]) -> Result<(), CollectiveError> {
-        let call = self.rooted::<T>(Operation::Broadcast, None, root, vector.len());
-        if self.is_long(vector) {
-            return self.broadcast_single_copy(call, root, vector);
-        }
-        self.run(call, &mut Broadcast { root, vector })
-    }
-
-    /// Reduces the vectors of all ranks into the vector of each.
-    ///
-    /// # Errors
-    /// See [`ShmGroup`]. `vector` may then hold a part of the result.
-    pub fn all_reduce<T: Element>(&mut self, op: ReduceOp, vector: &mut [T]) -> Result<(), CollectiveError> {
-        let call = Call::new(Operation::AllReduce, Some(T::DATA_TYPE), Some(op), 0, vector.len());
-        self.run_all_reduce(call, op, None, vector)
-    }
-
-    /// Reduces the inputs of all ranks into the output of each.
-    ///
-    /// # Errors
-    /// See [`ShmGroup`], and if `output` is not as long as `input`.
-    pub fn all_reduce_into<T: Element>(
-        &mut self,
-        op: ReduceOp,
-        input: &[T],
-        output: &mut [T],
-    ) -> Result<(), CollectiveError> {
-        let call = Call::new(Operation::AllReduce, Some(T::DATA_TYPE), Some(op), 0, input.len());
-        check_len("the output", output.len(), input.len(), call)?;
-        self.run_all_reduce(call, op, Some(input), output)
     }
 
     fn run_all_reduce<T: Element>(
@@ -170,114 +111,6 @@ impl ShmGroup {
             return self.run(call, &mut TwoShot { op, input, output });
         }
         self.run(call, &mut AllReduce { op, input, output })
-    }
-
-    /// Reduces the inputs of all ranks into the output of `root`. The output of other ranks is not touched, and may be empty.
-    ///
-    /// # Errors
-    /// See [`ShmGroup`], and if the root's `output` is not as long as its input.
-    ///
-    /// # Panics
-    /// If there is no such root.
-    pub fn reduce<T: Element>(
-        &mut self,
-        op: ReduceOp,
-        root: usize,
-        input: &[T],
-        output: &mut [T],
-    ) -> Result<(), CollectiveError> {
-        let call = self.rooted::<T>(Operation::Reduce, Some(op), root, input.len());
-        if self.rank == root {
-            check_len("the output", output.len(), input.len(), call)?;
-        }
-        self.run(call, &mut Reduce { op, root, input, output })
-    }
-
-    /// Sends block `i` of the root's input to rank `i`. The input of other ranks is not read, and may be empty.
-    ///
-    /// # Errors
-    /// See [`ShmGroup`], and if the root's `input` is not as long as all blocks.
-    ///
-    /// # Panics
-    /// If there is no such root.
-    pub fn scatter<T: Element>(
-        &mut self,
-        root: usize,
-        input: &[T],
-        output: &mut [T],
-    ) -> Result<(), CollectiveError> {
-        let call = self.rooted::<T>(Operation::Scatter, None, root, output.len());
-        if self.rank == root {
-            check_len("the input", input.len(), output.len() * self.ranks, call)?;
-        }
-        self.run(call, &mut Scatter { root, input, output })
-    }
-
-    /// Concatenates the inputs of all ranks, which have equal lengths, in the output of `root`. The output of other ranks is not
-    /// touched, and may be empty.
-    ///
-    /// # Errors
-    /// See [`ShmGroup`], and if the root's `output` is not as long as all inputs.
-    ///
-    /// # Panics
-    /// If there is no such root.
-    pub fn gather<T: Element>(
-        &mut self,
-        root: usize,
-        input: &[T],
-        output: &mut [T],
-    ) -> Result<(), CollectiveError> {
-        let call = self.rooted::<T>(Operation::Gather, None, root, input.len());
-        if self.rank == root {
-            check_len("the output", output.len(), input.len() * self.ranks, call)?;
-        }
-        self.run(call, &mut Gather { root, input, output })
-    }
-
-    /// Concatenates the inputs of all ranks, which have equal lengths, in the output of each.
-    ///
-    /// # Errors
-    /// See [`ShmGroup`], and if `output` is not as long as all inputs.
-    pub fn all_gather<T: Element>(&mut self, input: &[T], output: &mut [T]) -> Result<(), CollectiveError> {
-        let call = Call::new(Operation::AllGather, Some(T::DATA_TYPE), None, 0, input.len());
-        check_len("the output", output.len(), input.len() * self.ranks, call)?;
-        if self.is_long(input) {
-            return self.all_gather_single_copy(call, input, output);
-        }
-        self.run(call, &mut AllGather { input, output })
-    }
-
-    /// Reduces the inputs of all ranks, which hold a block for each rank, and gives each rank its block.
-    ///
-    /// # Errors
-    /// See [`ShmGroup`], and if `input` is not as long as all blocks.
-    pub fn reduce_scatter<T: Element>(
-        &mut self,
-        op: ReduceOp,
-        input: &[T],
-        output: &mut [T],
-    ) -> Result<(), CollectiveError> {
-        let call = Call::new(Operation::ReduceScatter, Some(T::DATA_TYPE), Some(op), 0, output.len());
-        check_len("the input", input.len(), output.len() * self.ranks, call)?;
-        if self.is_long(input) {
-            return self.reduce_scatter_single_copy(call, op, input, output);
-        }
-        self.run(call, &mut ReduceScatter { op, input, output })
-    }
-
-    /// Sends each rank its block of the input, and receives a block from each.
-    ///
-    /// # Errors
-    /// See [`ShmGroup`], and if the lengths differ or are no multiple of the number of ranks.
-    pub fn all_to_all<T: Element>(&mut self, input: &[T], output: &mut [T]) -> Result<(), CollectiveError> {
-        let count = output.len() / self.ranks;
-        let call = Call::new(Operation::AllToAll, Some(T::DATA_TYPE), None, 0, count);
-        check_len("the output", output.len(), count * self.ranks, call)?;
-        check_len("the input", input.len(), output.len(), call)?;
-        if self.is_long(input) {
-            return self.all_to_all_single_copy(call, input, output);
-        }
-        self.run(call, &mut AllToAll { input, output })
     }
 
     /// Whether a vector is copied once, from rank to rank.
@@ -357,6 +190,115 @@ impl ShmGroup {
     }
 }
 
-fn check_len(what: &'static str, len: usize, expected: usize, call: Call) -> Result<(), CollectiveError> {
-    if len == expected { Ok(()) } else { Err(CollectiveError::Length { what, len, expected, call }) }
+impl Communicator for ShmGroup {
+    fn rank(&self) -> usize {
+        self.rank
+    }
+
+    fn ranks(&self) -> usize {
+        self.ranks
+    }
+
+    fn barrier(&mut self) -> Result<(), CollectiveError> {
+        let call = Call::new(Operation::Barrier, None, None, 0, 0);
+        self.run(call, &mut operations::Barrier)
+    }
+
+    fn broadcast<T: Element>(&mut self, root: usize, vector: &mut [T]) -> Result<(), CollectiveError> {
+        let call = self.rooted::<T>(Operation::Broadcast, None, root, vector.len());
+        if self.is_long(vector) {
+            return self.broadcast_single_copy(call, root, vector);
+        }
+        self.run(call, &mut Broadcast { root, vector })
+    }
+
+    fn all_reduce<T: Element>(&mut self, op: ReduceOp, vector: &mut [T]) -> Result<(), CollectiveError> {
+        let call = Call::new(Operation::AllReduce, Some(T::DATA_TYPE), Some(op), 0, vector.len());
+        self.run_all_reduce(call, op, None, vector)
+    }
+
+    fn all_reduce_into<T: Element>(
+        &mut self,
+        op: ReduceOp,
+        input: &[T],
+        output: &mut [T],
+    ) -> Result<(), CollectiveError> {
+        let call = Call::new(Operation::AllReduce, Some(T::DATA_TYPE), Some(op), 0, input.len());
+        check_len("the output", output.len(), input.len(), call)?;
+        self.run_all_reduce(call, op, Some(input), output)
+    }
+
+    fn reduce<T: Element>(
+        &mut self,
+        op: ReduceOp,
+        root: usize,
+        input: &[T],
+        output: &mut [T],
+    ) -> Result<(), CollectiveError> {
+        let call = self.rooted::<T>(Operation::Reduce, Some(op), root, input.len());
+        if self.rank == root {
+            check_len("the output", output.len(), input.len(), call)?;
+        }
+        self.run(call, &mut Reduce { op, root, input, output })
+    }
+
+    fn scatter<T: Element>(
+        &mut self,
+        root: usize,
+        input: &[T],
+        output: &mut [T],
+    ) -> Result<(), CollectiveError> {
+        let call = self.rooted::<T>(Operation::Scatter, None, root, output.len());
+        if self.rank == root {
+            check_len("the input", input.len(), output.len() * self.ranks, call)?;
+        }
+        self.run(call, &mut Scatter { root, input, output })
+    }
+
+    fn gather<T: Element>(
+        &mut self,
+        root: usize,
+        input: &[T],
+        output: &mut [T],
+    ) -> Result<(), CollectiveError> {
+        let call = self.rooted::<T>(Operation::Gather, None, root, input.len());
+        if self.rank == root {
+            check_len("the output", output.len(), input.len() * self.ranks, call)?;
+        }
+        self.run(call, &mut Gather { root, input, output })
+    }
+
+    fn all_gather<T: Element>(&mut self, input: &[T], output: &mut [T]) -> Result<(), CollectiveError> {
+        let call = Call::new(Operation::AllGather, Some(T::DATA_TYPE), None, 0, input.len());
+        check_len("the output", output.len(), input.len() * self.ranks, call)?;
+        if self.is_long(input) {
+            return self.all_gather_single_copy(call, input, output);
+        }
+        self.run(call, &mut AllGather { input, output })
+    }
+
+    fn reduce_scatter<T: Element>(
+        &mut self,
+        op: ReduceOp,
+        input: &[T],
+        output: &mut [T],
+    ) -> Result<(), CollectiveError> {
+        let call = Call::new(Operation::ReduceScatter, Some(T::DATA_TYPE), Some(op), 0, output.len());
+        check_len("the input", input.len(), output.len() * self.ranks, call)?;
+        if self.is_long(input) {
+            return self.reduce_scatter_single_copy(call, op, input, output);
+        }
+        self.run(call, &mut ReduceScatter { op, input, output })
+    }
+
+    fn all_to_all<T: Element>(&mut self, input: &[T], output: &mut [T]) -> Result<(), CollectiveError> {
+        let count = output.len() / self.ranks;
+        let call = Call::new(Operation::AllToAll, Some(T::DATA_TYPE), None, 0, count);
+        check_len("the output", output.len(), count * self.ranks, call)?;
+        check_len("the input", input.len(), output.len(), call)?;
+        if self.is_long(input) {
+            return self.all_to_all_single_copy(call, input, output);
+        }
+        self.run(call, &mut AllToAll { input, output })
+    }
 }

@@ -2,14 +2,14 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::segment::Segment;
 use crate::JoinError;
 use crate::clock::{Ticks, pause};
+use crate::publish::{fault, publish};
 
 /// Period in which a rank looks for the others.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
@@ -35,7 +35,11 @@ impl Default for Settings {
 /// Joins the group of a file. Rank 0 makes the file, and removes it when all have joined.
 pub(super) fn join(path: &Path, rank: usize, ranks: usize, deadline: Duration) -> Result<Segment, JoinError> {
     let start = Ticks::now();
-    let segment = if rank == 0 { create(path, ranks)? } else { open(path, ranks, start, deadline)? };
+    let segment = if rank == 0 {
+        publish(path, |file| fill(file, ranks))?
+    } else {
+        open(path, ranks, start, deadline)?
+    };
     let process = std::process::id();
     let taken = segment.pulse(rank).process.compare_exchange(0, process, Ordering::AcqRel, Ordering::Acquire);
     if let Err(process) = taken {
@@ -51,22 +55,6 @@ pub(super) fn join(path: &Path, rank: usize, ranks: usize, deadline: Duration) -
         joined?;
     }
     Ok(segment)
-}
-
-/// Makes the file. It gets its name when it is complete, so nobody sees half of it.
-fn create(path: &Path, ranks: usize) -> Result<Segment, JoinError> {
-    let mut temporary = path.as_os_str().to_owned();
-    temporary.push(format!(".{}", std::process::id()));
-    let temporary = PathBuf::from(temporary);
-    let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&temporary);
-    let file = file.map_err(|source| fault("creating", &temporary, source))?;
-    let segment = fill(&file, ranks).and_then(|segment| {
-        // A link fails where the name is taken; renaming would replace it.
-        fs::hard_link(&temporary, path)?;
-        Ok(segment)
-    });
-    let _ = fs::remove_file(&temporary);
-    segment.map_err(|source| fault("creating", path, source))
 }
 
 fn fill(file: &File, ranks: usize) -> io::Result<Segment> {
@@ -88,7 +76,7 @@ fn open(path: &Path, ranks: usize, start: Ticks, deadline: Duration) -> Result<S
         }
         let waited = Ticks::now().since(start);
         if waited >= deadline {
-            return Err(JoinError::Missing { missing: vec![0], path: path.to_owned(), waited });
+            return Err(JoinError::Missing { missing: vec![0], at: path.display().to_string(), waited });
         }
         pause(LOOK_EVERY);
     }
@@ -122,12 +110,8 @@ fn wait_for_all(
         }
         let waited = Ticks::now().since(start);
         if waited >= deadline {
-            return Err(JoinError::Missing { missing, path: path.to_owned(), waited });
+            return Err(JoinError::Missing { missing, at: path.display().to_string(), waited });
         }
         pause(LOOK_EVERY);
     }
-}
-
-fn fault(action: &'static str, path: &Path, source: io::Error) -> JoinError {
-    JoinError::File { action, path: path.to_owned(), source }
 }

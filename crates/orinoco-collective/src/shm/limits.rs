@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::segment::{Piece, SLOT_BYTES};
 use super::wait::{Awaited, raise};
 use super::{Call, CollectiveError, Operation, ShmGroup};
+use crate::Communicator;
 use crate::clock::Ticks;
 
 /// Exchanges that are timed, after a tenth as many that are not.
@@ -12,12 +13,12 @@ const EXCHANGES: u32 = 2_000;
 /// Copies that are timed.
 const COPIES: usize = 200;
 
-/// Limits of a machine's shared memory, for a number of ranks.
+/// Limits of a transport: what it does without this library.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct ShmLimits {
-    /// Median time in which every rank raises a flag and sees those of all others.
+pub struct Limits {
+    /// Median time of the shortest exchange. In shared memory every rank raises a flag and sees those of all others.
     pub exchange: Duration,
-    /// Bytes per second, at the median, that a rank copies from memory that another has just written.
+    /// Bytes per second, at the median, that a rank receives. In shared memory it copies what another has just written.
     pub bytes_per_second: f64,
 }
 
@@ -26,12 +27,12 @@ impl ShmGroup {
     ///
     /// # Errors
     /// See [`ShmGroup`].
-    pub fn measure_limits(&mut self) -> Result<ShmLimits, CollectiveError> {
+    pub fn measure_limits(&mut self) -> Result<Limits, CollectiveError> {
         let mut slowest = [self.exchange_seconds()?, self.copy_seconds()?];
         self.all_reduce(crate::ReduceOp::Max, &mut slowest)?;
         let [exchange, copy] = slowest;
         let bytes_per_second = SLOT_BYTES as f64 / copy.max(f64::MIN_POSITIVE);
-        Ok(ShmLimits { exchange: Duration::from_secs_f64(exchange), bytes_per_second })
+        Ok(Limits { exchange: Duration::from_secs_f64(exchange), bytes_per_second })
     }
 
     fn exchange_seconds(&mut self) -> Result<f64, CollectiveError> {

@@ -11,7 +11,7 @@ use super::segment::Piece;
 use super::wait::{check_group, fail, raise};
 use super::{Call, SINGLE_COPY_BYTES, SINGLE_COPY_BYTES_SHARED, ShmGroup, remote};
 use crate::partition::partition;
-use crate::{CollectiveError, Element, FailureCause, ReduceOp, reduce};
+use crate::{CollectiveError, Communicator, Element, FailureCause, ReduceOp, reduce};
 
 /// Bytes of another rank's vector that are read and reduced at a time: they stay in the second-level cache between the two.
 const CHUNK_BYTES: usize = 64 << 10;

@@ -152,7 +152,7 @@ fn sleep_until_raised(line: &Line) {
 
 /// Notes a rank's failure, unless one is noted.
 pub(super) fn fail(segment: &Segment, rank: usize, cause: FailureCause) {
-    let code = (rank as u64 + 1) << 32 | u64::from(code(cause));
+    let code = (rank as u64 + 1) << 32 | u64::from(cause.to_code());
     // The first failure stays: what follows from it is no news.
     let _ = segment.header().failure.compare_exchange(0, code, Ordering::AcqRel, Ordering::Acquire);
 }
@@ -169,34 +169,7 @@ pub(super) fn check_group(segment: &Segment, call: Call) -> Result<(), Collectiv
 #[cold]
 fn failure(code: u64, call: Call) -> CollectiveError {
     let rank = usize::try_from(code >> 32).map_or(0, |rank| rank.saturating_sub(1));
-    CollectiveError::EpochFailed { epoch: 0, rank, cause: cause(code as u32), call }
-}
-
-/// Cause as a number: its kind in the highest four bits, milliseconds in the others.
-fn code(cause: FailureCause) -> u32 {
-    let millis = |time: Duration| u32::try_from(time.as_millis()).unwrap_or(u32::MAX).min((1 << 28) - 1);
-    match cause {
-        FailureCause::Silent(time) => 1 << 28 | millis(time),
-        FailureCause::Left => 2 << 28,
-        FailureCause::Late(time) => 3 << 28 | millis(time),
-        FailureCause::Mismatch => 4 << 28,
-        FailureCause::Ended => 5 << 28,
-        FailureCause::Unreadable => 6 << 28,
-        FailureCause::Unknown(code) => code,
-    }
-}
-
-fn cause(code: u32) -> FailureCause {
-    let time = Duration::from_millis(u64::from(code & ((1 << 28) - 1)));
-    match code >> 28 {
-        1 => FailureCause::Silent(time),
-        2 => FailureCause::Left,
-        3 => FailureCause::Late(time),
-        4 => FailureCause::Mismatch,
-        5 => FailureCause::Ended,
-        6 => FailureCause::Unreadable,
-        _ => FailureCause::Unknown(code),
-    }
+    CollectiveError::EpochFailed { epoch: 0, rank, cause: FailureCause::from_code(code as u32), call }
 }
 
 #[cfg(test)]
@@ -207,21 +180,5 @@ mod tests {
     fn counts_are_compared_across_their_end() {
         assert!(has_reached(5, 5) && has_reached(6, 5) && !has_reached(4, 5));
         assert!(has_reached(2, u32::MAX) && !has_reached(u32::MAX, 2));
-    }
-
-    #[test]
-    fn causes_survive_their_code() {
-        let time = Duration::from_millis(500);
-        for known in [
-            FailureCause::Silent(time),
-            FailureCause::Left,
-            FailureCause::Late(time),
-            FailureCause::Mismatch,
-            FailureCause::Ended,
-            FailureCause::Unreadable,
-        ] {
-            assert_eq!(cause(code(known)), known);
-        }
-        assert_eq!(cause(7), FailureCause::Unknown(7));
     }
 }

@@ -1,38 +1,14 @@
-//! Operations over shared memory: results, and what happens when ranks disagree, leave or do not come.
+//! What every communicator promises: results, and what happens when ranks disagree, leave, fail or do not come.
 
-use std::path::PathBuf;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
-use orinoco_collective::{
-    CollectiveError, Element, FailureCause, JoinError, ReduceOp, Settings, ShmGroup, reduce,
-};
+use orinoco_collective::{CollectiveError, Communicator, Element, FailureCause, JoinError, ReduceOp, reduce};
 
-static GROUPS: AtomicU32 = AtomicU32::new(0);
-
-/// A file name that no other group has.
-fn name() -> PathBuf {
-    let number = GROUPS.fetch_add(1, Ordering::Relaxed);
-    PathBuf::from(format!("/dev/shm/orinoco-test-{}-{number}", std::process::id()))
-}
-
-/// Runs a function as each rank, on threads. Returns the results in rank order.
-fn run<R: Send>(ranks: usize, settings: Settings, body: impl Fn(ShmGroup) -> R + Sync) -> Vec<R> {
-    let path = name();
-    thread::scope(|scope| {
-        let ranks: Vec<_> = (0..ranks)
-            .map(|rank| {
-                let (path, body) = (&path, &body);
-                scope
-                    .spawn(move || body(ShmGroup::join(path, rank, ranks, settings).expect("all ranks join")))
-            })
-            .collect();
-        let results = ranks.into_iter().map(|rank| rank.join().expect("no rank panics")).collect();
-        assert!(!path.exists(), "the file is removed when all have joined");
-        results
-    })
-}
+use crate::{Kind, Times, name, run};
 
 fn value(rank: usize, i: usize) -> f32 {
     // Sums of these depend on their order.
@@ -60,13 +36,9 @@ fn bits(vector: &[f32]) -> Vec<u32> {
 /// another's memory.
 const LENS: [usize; 13] = [0, 1, 2, 13, 28, 29, 1000, 4095, 4096, 4097, 30_001, 70_000, 150_001];
 
-#[test]
-fn all_operations_are_exact_for_1_to_8_ranks() {
-    for (ranks, single_copy) in
-        [(1, true), (2, true), (3, true), (3, false), (4, true), (5, false), (8, true)]
-    {
-        run(ranks, Settings { single_copy, ..Settings::default() }, |mut group| {
-            assert!(single_copy || !group.has_single_copy());
+pub(crate) fn all_operations_are_exact_for_1_to_8_ranks<K: Kind>() {
+    for ranks in [1, 2, 3, 4, 5, 8] {
+        run::<K, _>(ranks, Times::default(), |mut group| {
             let rank = group.rank();
             for len in LENS {
                 let context = format!("{len} elements of {ranks} ranks");
@@ -128,12 +100,8 @@ fn all_operations_are_exact_for_1_to_8_ranks() {
     }
 }
 
-#[test]
-fn every_type_and_reduction_works() {
-    fn check<T: Element + PartialEq + std::fmt::Debug + From<u8>>(
-        group: &mut ShmGroup,
-        all_reduce: impl Fn(&mut ShmGroup, ReduceOp, &mut [T]) -> Result<(), CollectiveError>,
-    ) {
+pub(crate) fn every_type_and_reduction_works<K: Kind>() {
+    fn check<T: Element + PartialEq + From<u8>>(group: &mut impl Communicator) {
         let own = u8::try_from(group.rank()).unwrap() + 2;
         for len in [3, 50_000] {
             for (op, expected) in [
@@ -144,28 +112,27 @@ fn every_type_and_reduction_works() {
                 (ReduceOp::Average, 3),
             ] {
                 let mut vector = vec![T::from(own); len];
-                all_reduce(group, op, &mut vector).unwrap();
+                group.all_reduce(op, &mut vector).unwrap();
                 assert!(vector.iter().all(|value| *value == T::from(expected)), "{op} of {}", T::DATA_TYPE);
             }
         }
     }
-    run(3, Settings::default(), |mut group| {
-        check::<f32>(&mut group, |group, op, vector| group.all_reduce(op, vector));
-        check::<f64>(&mut group, |group, op, vector| group.all_reduce(op, vector));
-        check::<half::f16>(&mut group, |group, op, vector| group.all_reduce(op, vector));
-        check::<half::bf16>(&mut group, |group, op, vector| group.all_reduce(op, vector));
-        check::<u8>(&mut group, |group, op, vector| group.all_reduce(op, vector));
-        check::<i32>(&mut group, |group, op, vector| group.all_reduce(op, vector));
-        check::<u32>(&mut group, |group, op, vector| group.all_reduce(op, vector));
-        check::<i64>(&mut group, |group, op, vector| group.all_reduce(op, vector));
-        check::<u64>(&mut group, |group, op, vector| group.all_reduce(op, vector));
+    run::<K, _>(3, Times::default(), |mut group| {
+        check::<f32>(&mut group);
+        check::<f64>(&mut group);
+        check::<half::f16>(&mut group);
+        check::<half::bf16>(&mut group);
+        check::<u8>(&mut group);
+        check::<i32>(&mut group);
+        check::<u32>(&mut group);
+        check::<i64>(&mut group);
+        check::<u64>(&mut group);
     });
 }
 
 /// Ranks that run ahead must not overwrite what others still read.
-#[test]
-fn many_operations_in_a_row_stay_exact() {
-    run(3, Settings::default(), |mut group| {
+pub(crate) fn many_operations_in_a_row_stay_exact<K: Kind>() {
+    run::<K, _>(3, Times::default(), |mut group| {
         let rank = group.rank();
         for round in 0..3_000usize {
             // Now and then a rank is late.
@@ -183,20 +150,8 @@ fn many_operations_in_a_row_stay_exact() {
     });
 }
 
-#[test]
-fn limits_can_be_measured_again_and_again() {
-    let limits = run(3, Settings::default(), |mut group| {
-        let first = group.measure_limits().unwrap();
-        group.all_reduce(ReduceOp::Sum, &mut [1.0f32; 5]).unwrap();
-        (first, group.measure_limits().unwrap())
-    });
-    assert!(limits.iter().all(|rank| *rank == limits[0]), "all ranks get the figures of the slowest");
-    assert!(!limits[0].1.exchange.is_zero() && limits[0].1.bytes_per_second > 0.0);
-}
-
-#[test]
-fn different_calls_are_an_error_that_names_both() {
-    let errors = run(2, Settings::default(), |mut group| {
+pub(crate) fn different_calls_are_an_error_that_names_both<K: Kind>() {
+    let errors = run::<K, _>(2, Times::default(), |mut group| {
         let mut vector = vec![1.0f32; 4 + group.rank()];
         let error = group.all_reduce(ReduceOp::Sum, &mut vector).unwrap_err();
         // Once failed, always failed.
@@ -219,9 +174,8 @@ fn different_calls_are_an_error_that_names_both() {
     assert!(mismatches >= 1, "one rank or both name the calls");
 }
 
-#[test]
-fn a_rank_that_leaves_is_named() {
-    let errors = run(3, Settings::default(), |mut group| {
+pub(crate) fn a_rank_that_leaves_is_named<K: Kind>() {
+    let errors = run::<K, _>(3, Times::default(), |mut group| {
         group.barrier().unwrap();
         if group.rank() == 1 {
             return None;
@@ -232,13 +186,11 @@ fn a_rank_that_leaves_is_named() {
     assert_eq!(errors, [Some(expected.clone()), None, Some(expected)]);
 }
 
-#[test]
-fn a_rank_that_is_alive_and_late_is_waited_for_until_the_deadline() {
-    let (deadline, silence) = (Duration::from_millis(300), Duration::from_millis(100));
-    let settings = Settings { deadline, silence, ..Settings::default() };
-    let (done, wait) = std::sync::mpsc::channel::<()>();
-    let wait = std::sync::Mutex::new(wait);
-    let errors = run(2, settings, |mut group| {
+pub(crate) fn a_rank_that_is_alive_and_late_is_waited_for_until_the_deadline<K: Kind>() {
+    let times = Times { deadline: Duration::from_millis(400), silence: Duration::from_millis(200) };
+    let (done, wait) = channel::<()>();
+    let wait = Mutex::new(wait);
+    let errors = run::<K, _>(2, times, |mut group| {
         if group.rank() == 1 {
             // Computes until the other has given up.
             let _ = wait.lock().unwrap().recv();
@@ -248,70 +200,66 @@ fn a_rank_that_is_alive_and_late_is_waited_for_until_the_deadline() {
         done.send(()).unwrap();
         Some(error)
     });
-    let expected = "epoch 0 failed during barrier: rank 1 is alive, but did not make the call within 300 ms";
-    assert_eq!(errors[0].as_deref(), Some(expected));
+    let error = errors[0].as_deref().expect("the error of rank 0");
+    let expected = "epoch 0 failed during barrier: rank 1 is alive, but did not make the call within 4";
+    assert!(error.starts_with(expected), "{error}");
 }
 
-#[test]
-fn ranks_that_do_not_join_are_named() {
+pub(crate) fn ranks_that_do_not_join_are_named<K: Kind>() {
     let path = name();
-    let settings = Settings { deadline: Duration::from_millis(50), ..Settings::default() };
-    let error = ShmGroup::join(&path, 0, 3, settings).err().expect("nobody else joins");
+    let times = Times { deadline: Duration::from_millis(50), ..Times::default() };
+    let join = |rank: usize| K::join(&path, rank, 3, times).err().expect("nobody else joins");
+    let error = join(0);
     assert!(matches!(&error, JoinError::Missing { missing, .. } if *missing == [1, 2]), "{error}");
     assert!(!path.exists(), "the file is removed");
-    let error = ShmGroup::join(&path, 2, 3, settings).err().expect("nobody else joins");
+    let error = join(2);
     assert!(matches!(&error, JoinError::Missing { missing, .. } if *missing == [0]), "{error}");
-    let error = ShmGroup::join(&path, 3, 3, settings).err().expect("there is no such rank");
+    let error = join(3);
     assert!(matches!(error, JoinError::Ranks { .. }), "{error}");
 }
 
-#[test]
-fn a_file_that_is_none_of_a_group_is_refused_and_kept() {
+pub(crate) fn a_file_that_is_none_of_a_group_is_refused_and_kept<K: Kind>() {
     let path = name();
     std::fs::write(&path, b"somebody's notes").unwrap();
-    let error = ShmGroup::join(&path, 0, 2, Settings::default()).err().expect("the name is taken");
+    let join = |rank: usize| K::join(&path, rank, 2, Times::default()).err().expect("not a group's file");
+    let error = join(0);
     assert!(matches!(error, JoinError::File { action: "creating", .. }), "{error}");
-    let error = ShmGroup::join(&path, 1, 2, Settings::default()).err().expect("not a group's");
+    let error = join(1);
     assert!(matches!(error, JoinError::Foreign { .. }), "{error}");
     assert_eq!(std::fs::read(&path).unwrap(), b"somebody's notes");
     std::fs::remove_file(&path).unwrap();
 }
 
-/// Rank 1 of a test below, in a process of its own: it takes part in one barrier, and then computes without end.
-#[test]
-#[ignore = "a part of other tests"]
-fn second_rank() {
-    let path = PathBuf::from(std::env::var_os(SECOND_RANK).expect("started by a test"));
-    let mut group = ShmGroup::join(&path, 1, 2, Settings::default()).unwrap();
+/// Variables of the environment for the second rank of the next function.
+const SECOND_RANK: &str = "ORINOCO_TEST_SECOND_RANK";
+
+/// Rank 1 of the next function, in a process of its own, if it is one: it takes part in one barrier, and then computes without end.
+pub(crate) fn second_rank<K: Kind>() {
+    let Some(path) = std::env::var_os(SECOND_RANK) else { return };
+    let mut group = K::join(Path::new(&path), 1, 2, Times::default()).unwrap();
     group.barrier().unwrap();
     loop {
         thread::park();
     }
 }
 
-const SECOND_RANK: &str = "ORINOCO_TEST_SECOND_RANK";
-
-/// The error of an operation when the process of rank 1 got a signal.
-fn after_signal(signal: rustix::process::Signal) -> CollectiveError {
-    let path = name();
-    let mut second = std::process::Command::new(std::env::current_exe().unwrap());
-    second.args(["--exact", "second_rank", "--ignored"]).env(SECOND_RANK, &path);
-    let mut second = second.stdout(std::process::Stdio::null()).spawn().unwrap();
-    let mut group = ShmGroup::join(&path, 0, 2, Settings::default()).unwrap();
-    group.barrier().unwrap();
-    rustix::process::kill_process(rustix::process::Pid::from_child(&second), signal).unwrap();
-    let error = group.all_reduce(ReduceOp::Sum, &mut vec![1.0f32; 100_000]).unwrap_err();
-    second.kill().unwrap();
-    second.wait().unwrap();
-    error
-}
-
-#[test]
-fn a_rank_whose_process_is_killed_or_stopped_is_named() {
+pub(crate) fn a_rank_whose_process_is_killed_or_stopped_is_named<K: Kind>() {
     for signal in [rustix::process::Signal::KILL, rustix::process::Signal::STOP] {
-        let error = after_signal(signal).to_string();
-        let expected =
-            "epoch 0 failed during all_reduce of 100000 f32, sum: rank 1 gave no sign of life for 500 ms";
-        assert_eq!(error, expected);
+        let path = name();
+        let mut second = std::process::Command::new(std::env::current_exe().unwrap());
+        second.args(["--exact", &format!("{}::second_rank", K::MODULE)]).env(SECOND_RANK, &path);
+        let mut second = second.stdout(std::process::Stdio::null()).spawn().unwrap();
+        let mut group = K::join(&path, 0, 2, Times::default()).unwrap();
+        group.barrier().unwrap();
+        rustix::process::kill_process(rustix::process::Pid::from_child(&second), signal).unwrap();
+        let error = group.all_reduce(ReduceOp::Sum, &mut vec![1.0f32; 100_000]).unwrap_err();
+        second.kill().unwrap();
+        second.wait().unwrap();
+        let CollectiveError::EpochFailed { epoch: 0, rank: 1, cause, .. } = error else { panic!("{error}") };
+        match cause {
+            FailureCause::Silent(time) => assert!(time <= Times::default().silence, "{error}"),
+            FailureCause::Ended => assert!(signal == rustix::process::Signal::KILL, "{error}"),
+            _ => panic!("{error}"),
+        }
     }
 }

@@ -1,0 +1,32 @@
+//! Operations by messages: schedules are executed by an [`Engine`], and a [`Transport`] carries its messages.
+//!
+//! The engine and the [`Health`] of a group have neither sockets nor clocks, so whole groups run in a simulator, in virtual time
+//! (`simulated`). A [`MessageGroup`] drives both over a transport.
+
+mod attempt;
+mod choice;
+mod engine;
+mod group;
+mod header;
+mod health;
+mod kernel;
+mod memory;
+mod notice;
+mod plan;
+mod stream;
+mod transport;
+
+#[cfg(test)]
+mod simulated;
+
+pub use choice::Order;
+pub use engine::{Engine, Refusal};
+pub use group::{MessageGroup, MessageSettings};
+pub use header::{HEADER_BYTES, Header};
+pub use health::Health;
+pub(crate) use kernel::{Kernel, kernel_of};
+pub use memory::{Memory, Span};
+pub use notice::{Failure, NOTICE_BYTES, Notice};
+pub use plan::OperationPlan;
+pub use stream::{Moved, StreamReceiver, StreamSender};
+pub use transport::{LinkFault, Transport};

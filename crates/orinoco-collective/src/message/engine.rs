@@ -1,0 +1,449 @@
+//! Executes schedules. The engine owns no memory, socket or clock: a transport asks it what to send, and tells it what came.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use thiserror::Error;
+
+use super::header::{Header, checksum};
+use super::memory::{Memory, Span};
+use super::plan::{OperationPlan, PIECES_ACTIVE};
+use crate::{Call, Local, Round, Transfer};
+
+/// One rank's part in the operations of a group, one after the other.
+///
+/// Messages between two ranks travel in the order in which they were sent, on one link in each direction. For each peer a
+/// transport sends [`next_message`](Engine::next_message) and then [`payload`](Engine::payload), and says
+/// [`sent`](Engine::sent); it shows each header that comes to [`accept`](Engine::accept), brings the payload to
+/// [`destination`](Engine::destination), and says [`arrived`](Engine::arrived). It may do so for all peers at once, in parts of any
+/// size. Copies and reductions are executed inside `begin`, `sent` and `arrived`.
+pub struct Engine {
+    rank: usize,
+    epoch: u32,
+    /// Number of the operation under way, or of the next one; wraps around.
+    operation: u32,
+    is_running: bool,
+    call: Call,
+    plan: Option<Arc<OperationPlan>>,
+    /// Pieces under way, in order. The next to begin follows the last of them.
+    active: VecDeque<Piece>,
+    next_piece: u32,
+    links: Vec<Link>,
+    /// Messages of rounds to which this rank has not come.
+    early: Vec<Early>,
+    /// Buffers for early messages, to be used again.
+    spare: Vec<Vec<u8>>,
+}
+
+/// A piece under way.
+struct Piece {
+    number: u32,
+    round: usize,
+    /// Messages of the round that are not sent.
+    unsent: usize,
+    /// Messages of the round that have arrived, by their place among its receives.
+    received: Vec<bool>,
+    /// Messages of all rounds so far, by peer.
+    outgoing: Vec<u16>,
+}
+
+/// Messages to and from one peer.
+#[derive(Default)]
+struct Link {
+    outgoing: VecDeque<Outgoing>,
+    /// Message that is being received.
+    incoming: Option<Incoming>,
+    /// Messages sent and received so far; both wrap around.
+    sent: u32,
+    received: u32,
+}
+
+/// A message to send: its piece, its round and its place among the round's sends.
+struct Outgoing {
+    piece: u32,
+    round: usize,
+    send: usize,
+    /// Its number among the piece's messages to this peer.
+    message: u16,
+    /// Once it was asked for.
+    header: Option<Header>,
+}
+
+struct Incoming {
+    header: Header,
+    place: Place,
+    /// Buffer of a message to whose round this rank has not come.
+    early: Option<Vec<u8>>,
+}
+
+/// A receive of a schedule: its piece, its round and its place among the round's receives.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Place {
+    piece: u32,
+    round: usize,
+    receive: usize,
+}
+
+struct Early {
+    place: Place,
+    bytes: Vec<u8>,
+}
+
+/// Reason to refuse a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum Refusal {
+    /// It belongs to another call.
+    #[error("a message of another call, {0}")]
+    Mismatch(Call),
+    /// Its checksum is wrong.
+    #[error("a damaged message")]
+    Damaged,
+    /// It is not the next one of its link, or not one that the schedule has.
+    #[error("a message that no rank with the same schedule would send now")]
+    Unexpected,
+}
+
+impl Engine {
+    /// Creates the engine of a rank. Operations of all ranks are counted from here on.
+    pub fn new(rank: usize, ranks: usize, epoch: u32) -> Self {
+        Self {
+            rank,
+            epoch,
+            operation: 0,
+            is_running: false,
+            call: Call::from_code(0),
+            plan: None,
+            active: VecDeque::new(),
+            next_piece: 0,
+            links: (0..ranks).map(|_| Link::default()).collect(),
+            early: Vec::new(),
+            spare: Vec::new(),
+        }
+    }
+
+    /// This rank's number.
+    pub fn rank(&self) -> usize {
+        self.rank
+    }
+
+    /// Number of ranks.
+    pub fn ranks(&self) -> usize {
+        self.links.len()
+    }
+
+    /// Begins an operation.
+    ///
+    /// # Panics
+    /// If another one is under way.
+    pub fn begin(&mut self, call: Call, plan: Arc<OperationPlan>, memory: &mut Memory<'_>) {
+        assert!(!self.is_running, "one operation at a time");
+        self.is_running = true;
+        self.call = call;
+        self.plan = Some(plan);
+        self.next_piece = 0;
+        self.slide(memory);
+    }
+
+    /// Whether no operation is under way.
+    pub fn is_done(&self) -> bool {
+        !self.is_running
+    }
+
+    /// A rank without which the operation cannot go on: one whose message is awaited, or else one that takes no message.
+    pub fn awaited(&self) -> Option<usize> {
+        let missing = self.active.iter().find_map(|piece| self.missing(piece).next());
+        missing.or_else(|| self.links.iter().position(|link| !link.outgoing.is_empty()))
+    }
+
+    /// Whether this rank waits for a message of `peer`.
+    pub fn awaits(&self, peer: usize) -> bool {
+        self.active.iter().any(|piece| self.missing(piece).any(|missing| missing == peer))
+    }
+
+    /// Ranks whose messages a piece's round waits for.
+    fn missing(&self, piece: &Piece) -> impl Iterator<Item = usize> {
+        let rounds = self.plan.as_ref().map_or(&[] as &[Round], |plan| &plan.schedule(piece.number).rounds);
+        let receives = rounds.get(piece.round).map_or(&[] as &[Transfer], |round| &round.receives);
+        let missing = receives.iter().zip(&piece.received).filter(|(_, received)| !**received);
+        missing.map(|(receive, _)| receive.peer)
+    }
+
+    /// Whether there is a message to send to `peer`.
+    pub fn has_message(&self, peer: usize) -> bool {
+        !self.links[peer].outgoing.is_empty()
+    }
+
+    /// Header of the message that is to be sent to `peer` next. It stays the same until [`Engine::sent`].
+    pub fn next_message(&mut self, peer: usize, memory: &Memory<'_>) -> Option<Header> {
+        let plan = self.plan.as_deref()?;
+        let link = &mut self.links[peer];
+        let outgoing = link.outgoing.front_mut()?;
+        if outgoing.header.is_none() {
+            let transfer = &plan.schedule(outgoing.piece).rounds[outgoing.round].sends[outgoing.send];
+            let spans = transfer.regions.iter().map(|region| plan.span(outgoing.piece, *region));
+            outgoing.header = Some(Header {
+                algorithm: plan.algorithm,
+                message: outgoing.message,
+                epoch: self.epoch,
+                operation: self.operation,
+                number: link.sent,
+                piece: outgoing.piece,
+                checksum: checksum(spans.map(|span| memory.bytes(span))),
+                call: self.call,
+                len: plan.message_bytes(transfer) as u64,
+            });
+        }
+        outgoing.header
+    }
+
+    /// Consecutive bytes of the payload of the next message for `peer`, from `offset` on. Empty at its end.
+    pub fn payload<'m>(&self, peer: usize, memory: &'m Memory<'_>, offset: usize) -> &'m [u8] {
+        let (Some(plan), Some(outgoing)) = (&self.plan, self.links[peer].outgoing.front()) else {
+            return &[];
+        };
+        let transfer = &plan.schedule(outgoing.piece).rounds[outgoing.round].sends[outgoing.send];
+        plan.rest(outgoing.piece, transfer, offset).map_or(&[], |span| memory.bytes(span))
+    }
+
+    /// The next message for `peer` is sent, and its memory may change.
+    ///
+    /// # Panics
+    /// If there was none.
+    pub fn sent(&mut self, peer: usize, memory: &mut Memory<'_>) {
+        let link = &mut self.links[peer];
+        let outgoing = link.outgoing.pop_front().expect("a message that was sent");
+        link.sent = link.sent.wrapping_add(1);
+        let at = self.active_place(outgoing.piece).expect("a piece under way");
+        self.active[at].unsent -= 1;
+        self.advance(at, memory);
+        self.slide(memory);
+    }
+
+    /// Shows the header of a message that came from `peer`. Returns whether its payload can be taken now; if not, it is to be
+    /// shown again when the operation has gone on, or the next has begun.
+    ///
+    /// # Errors
+    /// If the message does not belong here. The operation cannot go on then.
+    pub fn accept(&mut self, peer: usize, header: &Header) -> Result<bool, Refusal> {
+        let link = &self.links[peer];
+        assert!(link.incoming.is_none(), "one message of a peer at a time");
+        if header.epoch != self.epoch || header.number != link.received {
+            return Err(Refusal::Unexpected);
+        }
+        let ahead = header.operation.wrapping_sub(self.operation);
+        if ahead > u32::MAX / 2 {
+            return Err(Refusal::Unexpected);
+        }
+        let Some(plan) = self.plan.clone().filter(|_| ahead == 0 && self.is_running) else {
+            return Ok(false);
+        };
+        if header.call != self.call {
+            return Err(Refusal::Mismatch(header.call));
+        }
+        if header.algorithm != plan.algorithm || header.piece >= plan.pieces() {
+            return Err(Refusal::Unexpected);
+        }
+        if header.piece >= self.next_piece {
+            return Ok(false);
+        }
+        let incoming = self.incoming(peer, header, &plan)?;
+        self.links[peer].incoming = Some(incoming);
+        Ok(true)
+    }
+
+    /// Memory for the payload of the message from `peer`, from `offset` on. Empty at its end.
+    pub fn destination<'m>(
+        &'m mut self,
+        peer: usize,
+        memory: &'m mut Memory<'_>,
+        offset: usize,
+    ) -> &'m mut [u8] {
+        match &mut self.links[peer].incoming {
+            None => &mut [],
+            Some(Incoming { early: Some(bytes), .. }) => bytes.get_mut(offset..).unwrap_or_default(),
+            Some(Incoming { place, .. }) => {
+                let plan = self.plan.as_ref().expect("a plan of the operation under way");
+                let span = plan.rest(place.piece, place.transfer(plan), offset);
+                span.map_or(&mut [], |span| memory.bytes_mut(span))
+            }
+        }
+    }
+
+    /// The payload of the message from `peer` is complete.
+    ///
+    /// # Errors
+    /// If it was damaged on its way.
+    ///
+    /// # Panics
+    /// If no message of the peer was accepted.
+    pub fn arrived(&mut self, peer: usize, memory: &mut Memory<'_>) -> Result<(), Refusal> {
+        let link = &mut self.links[peer];
+        let Incoming { header, place, early } = link.incoming.take().expect("a message that was accepted");
+        link.received = link.received.wrapping_add(1);
+        let at = self.active_place(place.piece).expect("a piece under way waits for it");
+        let plan = self.plan.as_ref().expect("a plan of the operation under way");
+        let is_whole = match &early {
+            Some(bytes) => checksum([&bytes[..]].into_iter()) == header.checksum,
+            None => {
+                let regions = place.transfer(plan).regions.iter();
+                let spans = regions.map(|region| memory.bytes(plan.span(place.piece, *region)));
+                checksum(spans) == header.checksum
+            }
+        };
+        if !is_whole {
+            return Err(Refusal::Damaged);
+        }
+        match early {
+            Some(bytes) => {
+                self.early.push(Early { place, bytes });
+                self.take_early(at, memory);
+            }
+            None => self.active[at].received[place.receive] = true,
+        }
+        self.advance(at, memory);
+        self.slide(memory);
+        Ok(())
+    }
+
+    /// Finds the place of a message of the operation and of a piece that has begun.
+    fn incoming(&mut self, peer: usize, header: &Header, plan: &OperationPlan) -> Result<Incoming, Refusal> {
+        let piece = self.active_place(header.piece).map(|at| &self.active[at]).ok_or(Refusal::Unexpected)?;
+        let place = Place::find(plan, header.piece, peer, header.message).ok_or(Refusal::Unexpected)?;
+        let bytes = plan.message_bytes(place.transfer(plan));
+        let is_now = place.round == piece.round;
+        let is_known = match is_now {
+            true => piece.received[place.receive],
+            false => place.round < piece.round || self.early.iter().any(|early| early.place == place),
+        };
+        if is_known || header.len != bytes as u64 {
+            return Err(Refusal::Unexpected);
+        }
+        let early = (!is_now).then(|| {
+            let mut buffer = self.spare.pop().unwrap_or_default();
+            buffer.resize(bytes, 0);
+            buffer
+        });
+        Ok(Incoming { header: *header, place, early })
+    }
+
+    /// Ends pieces that are complete, and begins others, until none changes.
+    fn slide(&mut self, memory: &mut Memory<'_>) {
+        let Some(plan) = self.plan.clone() else { return };
+        let ranks = self.links.len();
+        loop {
+            while self
+                .active
+                .front()
+                .is_some_and(|piece| piece.round == plan.schedule(piece.number).rounds.len())
+            {
+                self.active.pop_front();
+            }
+            if self.active.len() == PIECES_ACTIVE || self.next_piece == plan.pieces() {
+                break;
+            }
+            let number = self.next_piece;
+            self.next_piece += 1;
+            self.active.push_back(Piece {
+                number,
+                round: 0,
+                unsent: 0,
+                received: Vec::new(),
+                outgoing: vec![0; ranks],
+            });
+            let at = self.active.len() - 1;
+            if !plan.schedule(number).rounds.is_empty() {
+                self.enter(at, memory);
+                self.advance(at, memory);
+            }
+        }
+        if self.is_running && self.active.is_empty() {
+            self.is_running = false;
+            self.operation = self.operation.wrapping_add(1);
+        }
+    }
+
+    /// Executes the steps of a piece's rounds for as long as all their messages are there.
+    fn advance(&mut self, at: usize, memory: &mut Memory<'_>) {
+        let Some(plan) = self.plan.clone() else { return };
+        loop {
+            let piece = &mut self.active[at];
+            let rounds = &plan.schedule(piece.number).rounds;
+            if piece.round == rounds.len() || piece.unsent > 0 || piece.received.contains(&false) {
+                return;
+            }
+            execute(&plan, piece.number, &rounds[piece.round], memory);
+            piece.round += 1;
+            if piece.round < rounds.len() {
+                self.enter(at, memory);
+            }
+        }
+    }
+
+    /// Begins a round: its messages are to be sent, and those that have come already are taken.
+    fn enter(&mut self, at: usize, memory: &mut Memory<'_>) {
+        let Some(plan) = self.plan.clone() else { return };
+        let piece = &mut self.active[at];
+        let round = &plan.schedule(piece.number).rounds[piece.round];
+        piece.unsent = round.sends.len();
+        piece.received.clear();
+        piece.received.resize(round.receives.len(), false);
+        for (send, transfer) in round.sends.iter().enumerate() {
+            let message = &mut piece.outgoing[transfer.peer];
+            let outgoing =
+                Outgoing { piece: piece.number, round: piece.round, send, message: *message, header: None };
+            *message += 1;
+            self.links[transfer.peer].outgoing.push_back(outgoing);
+        }
+        self.take_early(at, memory);
+    }
+
+    /// Brings early messages of a piece's round to their places.
+    fn take_early(&mut self, at: usize, memory: &mut Memory<'_>) {
+        let Some(plan) = self.plan.clone() else { return };
+        let piece = &mut self.active[at];
+        let is_now = |early: &Early| early.place.piece == piece.number && early.place.round == piece.round;
+        while let Some(found) = self.early.iter().position(is_now) {
+            let Early { place, bytes } = self.early.swap_remove(found);
+            let mut offset = 0;
+            while let Some(span) = plan.rest(place.piece, place.transfer(&plan), offset) {
+                memory.bytes_mut(span).copy_from_slice(&bytes[offset..offset + span.len]);
+                offset += span.len;
+            }
+            piece.received[place.receive] = true;
+            self.spare.push(bytes);
+        }
+    }
+
+    fn active_place(&self, piece: u32) -> Option<usize> {
+        self.active.iter().position(|active| active.number == piece)
+    }
+}
+
+impl Place {
+    /// The place of a peer's message, by its number among the piece's messages from that peer.
+    fn find(plan: &OperationPlan, piece: u32, peer: usize, message: u16) -> Option<Self> {
+        let rounds = plan.schedule(piece).rounds.iter().enumerate();
+        let receives = rounds.flat_map(|(round, steps)| {
+            let of_peer = steps.receives.iter().enumerate().filter(|(_, receive)| receive.peer == peer);
+            of_peer.map(move |(receive, _)| Self { piece, round, receive })
+        });
+        receives.into_iter().nth(usize::from(message))
+    }
+
+    fn transfer(self, plan: &OperationPlan) -> &Transfer {
+        &plan.schedule(self.piece).rounds[self.round].receives[self.receive]
+    }
+}
+
+/// Executes the copies and reductions of a round.
+fn execute(plan: &OperationPlan, piece: u32, round: &Round, memory: &mut Memory<'_>) {
+    for local in &round.locals {
+        match local {
+            Local::Copy { from, into } => memory.copy(plan.span(piece, *from), plan.span(piece, *into)),
+            Local::Reduce { into, operands } => {
+                let operands: Vec<Span> = operands.iter().map(|region| plan.span(piece, *region)).collect();
+                plan.kernel.reduce(memory, plan.span(piece, *into), &operands, plan.ranks);
+            }
+        }
+    }
+}

@@ -1,0 +1,312 @@
+use std::collections::VecDeque;
+use std::mem;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use zerocopy::IntoBytes;
+
+use super::attempt::Attempt;
+use super::choice::{Order, choose};
+use super::engine::Engine;
+use super::kernel::Kernel;
+use super::memory::Memory;
+use super::plan::OperationPlan;
+use super::transport::Transport;
+use crate::call::{Call, Operation};
+use crate::clock::Ticks;
+use crate::element::kernel;
+use crate::error::check_len;
+use crate::{Algorithm, Collective, CollectiveError, Communicator, Element, ReduceOp, Topology};
+
+/// Settings of a group whose ranks exchange messages. All ranks must have equal ones, apart from the times.
+#[derive(Debug, Clone, Copy)]
+pub struct MessageSettings {
+    /// Longest wait for a rank that gives signs of life.
+    pub deadline: Duration,
+    /// Time without a sign of life after which a rank counts as dead.
+    pub silence: Duration,
+    /// Time for which a rank looks again and again for messages before it sleeps until one comes. A rank that sleeps leaves its core
+    /// to others, and takes some microseconds to wake.
+    pub busy_poll: Duration,
+    /// Order in which reductions combine values.
+    pub order: Order,
+    /// Algorithm of every operation that has it, instead of the one that is chosen by size.
+    pub algorithm: Option<Algorithm>,
+    /// Bytes of the pieces into which long vectors are cut. Pieces overlap: one is reduced while the next is on its way.
+    pub piece_bytes: usize,
+}
+
+impl Default for MessageSettings {
+    /// A minute, half a second, 200 us, reproducible, pieces of 256 KiB.
+    fn default() -> Self {
+        Self {
+            deadline: Duration::from_secs(60),
+            silence: Duration::from_millis(500),
+            busy_poll: Duration::from_micros(200),
+            order: Order::Reproducible,
+            algorithm: None,
+            piece_bytes: 256 << 10,
+        }
+    }
+}
+
+/// Operations among ranks that exchange messages over a transport, as one of them.
+pub struct MessageGroup<T> {
+    transport: T,
+    engine: Engine,
+    topology: Topology,
+    settings: MessageSettings,
+    /// Plans of the last operations, the newest first.
+    plans: VecDeque<(Call, Arc<OperationPlan>)>,
+    /// Working memory. Its elements are aligned for every data type.
+    scratch: Vec<u64>,
+    partial: Vec<u64>,
+    epoch: u32,
+    origin: Ticks,
+}
+
+/// Operations whose plans are kept.
+const PLANS_MAX: usize = 16;
+/// Looks for messages between two looks at the clock.
+const LOOKS: u32 = 32;
+/// Longest sleep before the next look at the group's health.
+const SLEEP: Duration = Duration::from_millis(20);
+
+impl<T: Transport> MessageGroup<T> {
+    /// Creates the group of an engine's rank. All links of the transport are open.
+    pub fn new(transport: T, topology: Topology, rank: usize, epoch: u32, settings: MessageSettings) -> Self {
+        let engine = Engine::new(rank, topology.ranks(), epoch);
+        let (plans, scratch, partial) = (VecDeque::new(), Vec::new(), Vec::new());
+        let origin = Ticks::now();
+        Self { transport, engine, topology, settings, plans, scratch, partial, epoch, origin }
+    }
+
+    /// The transport.
+    pub fn transport(&self) -> &T {
+        &self.transport
+    }
+
+    fn run(
+        &mut self,
+        call: Call,
+        collective: impl FnOnce() -> Collective,
+        kernel: Kernel,
+        input: Option<&[u8]>,
+        output: &mut [u8],
+    ) -> Result<(), CollectiveError> {
+        let attempt = Attempt::new(call, self.epoch, self.settings.deadline);
+        attempt.begin(&self.transport)?;
+        let plan = self.plan(call, collective, kernel);
+        let (mut scratch, mut partial) = (mem::take(&mut self.scratch), mem::take(&mut self.partial));
+        grow(&mut scratch, plan.scratch_bytes());
+        grow(&mut partial, plan.partial_bytes());
+        let (of_elements, of_partials) = (scratch.as_mut_bytes(), partial.as_mut_bytes());
+        let mut memory = Memory { input, output, scratch: of_elements, partial: of_partials };
+        self.engine.begin(call, plan, &mut memory);
+        let result = self.drive(attempt, &mut memory);
+        (self.scratch, self.partial) = (scratch, partial);
+        result
+    }
+
+    fn drive(&mut self, mut attempt: Attempt, memory: &mut Memory<'_>) -> Result<(), CollectiveError> {
+        let mut looks = LOOKS;
+        while !self.engine.is_done() {
+            if attempt.carry(&mut self.transport, &mut self.engine, memory)? {
+                looks = LOOKS;
+                continue;
+            }
+            looks -= 1;
+            if looks == 0 {
+                self.wait(&mut attempt, memory)?;
+                looks = LOOKS;
+            }
+        }
+        attempt.finish(&self.transport);
+        Ok(())
+    }
+
+    /// Waits until something moves: looks again and again at first, then sleeps in between.
+    #[cold]
+    fn wait(&mut self, attempt: &mut Attempt, memory: &mut Memory<'_>) -> Result<(), CollectiveError> {
+        let start = Ticks::now();
+        while !attempt.carry(&mut self.transport, &mut self.engine, memory)? {
+            let now = Ticks::now();
+            attempt.check(&self.transport, &self.engine, now.since(self.origin))?;
+            if now.since(start) < self.settings.busy_poll {
+                thread::yield_now();
+            } else {
+                self.transport.wait(&self.engine, SLEEP.min(attempt.rest(now.since(self.origin))));
+            }
+        }
+        Ok(())
+    }
+
+    /// The plan of a call, from the last ones or made anew.
+    fn plan(
+        &mut self,
+        call: Call,
+        collective: impl FnOnce() -> Collective,
+        kernel: Kernel,
+    ) -> Arc<OperationPlan> {
+        if let Some(at) = self.plans.iter().position(|(known, _)| *known == call) {
+            self.plans.swap(0, at);
+            return Arc::clone(&self.plans[0].1);
+        }
+        let collective = collective();
+        let (rank, ranks) = (self.engine.rank(), self.engine.ranks());
+        let piece = self.settings.piece_bytes / kernel.element;
+        let plan =
+            |algorithm| OperationPlan::new(&collective, algorithm, &self.topology, rank, kernel, piece);
+        let elements = (0..ranks).map(|rank| collective.input_len(rank).max(collective.output_len(rank)));
+        let bytes = elements.max().unwrap_or(0) * kernel.element;
+        let chosen = choose(&collective, bytes, ranks, self.settings.order);
+        let wanted = self.settings.algorithm.and_then(|algorithm| plan(algorithm).ok());
+        let plan = Arc::new(wanted.unwrap_or_else(|| plan(chosen).expect("a schedule of every choice")));
+        self.plans.truncate(PLANS_MAX - 1);
+        self.plans.push_front((call, Arc::clone(&plan)));
+        plan
+    }
+
+    fn rooted<E: Element>(
+        &self,
+        operation: Operation,
+        op: Option<ReduceOp>,
+        root: usize,
+        count: usize,
+    ) -> Call {
+        assert!(root < self.ranks(), "root {root} of {} ranks", self.ranks());
+        Call::new(operation, Some(E::DATA_TYPE), op, root, count)
+    }
+}
+
+impl<T: Transport> Communicator for MessageGroup<T> {
+    fn rank(&self) -> usize {
+        self.engine.rank()
+    }
+
+    fn ranks(&self) -> usize {
+        self.engine.ranks()
+    }
+
+    fn barrier(&mut self) -> Result<(), CollectiveError> {
+        let call = Call::new(Operation::Barrier, None, None, 0, 0);
+        self.run(call, || Collective::Barrier, Kernel::copying(None), None, &mut [])
+    }
+
+    fn broadcast<E: Element>(&mut self, root: usize, vector: &mut [E]) -> Result<(), CollectiveError> {
+        let count = vector.len();
+        let call = self.rooted::<E>(Operation::Broadcast, None, root, count);
+        let collective = || Collective::Broadcast { root, count };
+        self.run(call, collective, Kernel::copying(Some(E::DATA_TYPE)), None, vector.as_mut_bytes())
+    }
+
+    fn reduce<E: Element>(
+        &mut self,
+        op: ReduceOp,
+        root: usize,
+        input: &[E],
+        output: &mut [E],
+    ) -> Result<(), CollectiveError> {
+        let count = input.len();
+        let call = self.rooted::<E>(Operation::Reduce, Some(op), root, count);
+        if self.rank() == root {
+            check_len("the output", output.len(), count, call)?;
+        }
+        let collective = || Collective::Reduce { root, count };
+        self.run(call, collective, kernel::<E>(op), Some(input.as_bytes()), output.as_mut_bytes())
+    }
+
+    fn all_reduce<E: Element>(&mut self, op: ReduceOp, vector: &mut [E]) -> Result<(), CollectiveError> {
+        let count = vector.len();
+        let call = Call::new(Operation::AllReduce, Some(E::DATA_TYPE), Some(op), 0, count);
+        let collective = || Collective::AllReduce { count };
+        self.run(call, collective, kernel::<E>(op), None, vector.as_mut_bytes())
+    }
+
+    fn all_reduce_into<E: Element>(
+        &mut self,
+        op: ReduceOp,
+        input: &[E],
+        output: &mut [E],
+    ) -> Result<(), CollectiveError> {
+        let count = input.len();
+        let call = Call::new(Operation::AllReduce, Some(E::DATA_TYPE), Some(op), 0, count);
+        check_len("the output", output.len(), count, call)?;
+        let collective = || Collective::AllReduce { count };
+        self.run(call, collective, kernel::<E>(op), Some(input.as_bytes()), output.as_mut_bytes())
+    }
+
+    fn all_gather<E: Element>(&mut self, input: &[E], output: &mut [E]) -> Result<(), CollectiveError> {
+        let (count, ranks) = (input.len(), self.ranks());
+        let call = Call::new(Operation::AllGather, Some(E::DATA_TYPE), None, 0, count);
+        check_len("the output", output.len(), count * ranks, call)?;
+        let collective = || Collective::AllGather { counts: vec![count; ranks] };
+        let kernel = Kernel::copying(Some(E::DATA_TYPE));
+        self.run(call, collective, kernel, Some(input.as_bytes()), output.as_mut_bytes())
+    }
+
+    fn reduce_scatter<E: Element>(
+        &mut self,
+        op: ReduceOp,
+        input: &[E],
+        output: &mut [E],
+    ) -> Result<(), CollectiveError> {
+        let (count, ranks) = (output.len(), self.ranks());
+        let call = Call::new(Operation::ReduceScatter, Some(E::DATA_TYPE), Some(op), 0, count);
+        check_len("the input", input.len(), count * ranks, call)?;
+        let collective = || Collective::ReduceScatter { counts: vec![count; ranks] };
+        self.run(call, collective, kernel::<E>(op), Some(input.as_bytes()), output.as_mut_bytes())
+    }
+
+    fn scatter<E: Element>(
+        &mut self,
+        root: usize,
+        input: &[E],
+        output: &mut [E],
+    ) -> Result<(), CollectiveError> {
+        let (count, ranks) = (output.len(), self.ranks());
+        let call = self.rooted::<E>(Operation::Scatter, None, root, count);
+        if self.rank() == root {
+            check_len("the input", input.len(), count * ranks, call)?;
+        }
+        let collective = || Collective::Scatter { root, counts: vec![count; ranks] };
+        let kernel = Kernel::copying(Some(E::DATA_TYPE));
+        self.run(call, collective, kernel, Some(input.as_bytes()), output.as_mut_bytes())
+    }
+
+    fn gather<E: Element>(
+        &mut self,
+        root: usize,
+        input: &[E],
+        output: &mut [E],
+    ) -> Result<(), CollectiveError> {
+        let (count, ranks) = (input.len(), self.ranks());
+        let call = self.rooted::<E>(Operation::Gather, None, root, count);
+        if self.rank() == root {
+            check_len("the output", output.len(), count * ranks, call)?;
+        }
+        let collective = || Collective::Gather { root, counts: vec![count; ranks] };
+        let kernel = Kernel::copying(Some(E::DATA_TYPE));
+        self.run(call, collective, kernel, Some(input.as_bytes()), output.as_mut_bytes())
+    }
+
+    fn all_to_all<E: Element>(&mut self, input: &[E], output: &mut [E]) -> Result<(), CollectiveError> {
+        let ranks = self.ranks();
+        let count = output.len() / ranks;
+        let call = Call::new(Operation::AllToAll, Some(E::DATA_TYPE), None, 0, count);
+        check_len("the output", output.len(), count * ranks, call)?;
+        check_len("the input", input.len(), output.len(), call)?;
+        let kernel = Kernel::copying(Some(E::DATA_TYPE));
+        let collective = || Collective::all_to_all(ranks, count);
+        self.run(call, collective, kernel, Some(input.as_bytes()), output.as_mut_bytes())
+    }
+}
+
+/// Makes working memory at least so long.
+fn grow(memory: &mut Vec<u64>, bytes: usize) {
+    let words = bytes.div_ceil(size_of::<u64>());
+    if memory.len() < words {
+        memory.resize(words, 0);
+    }
+}

@@ -1,0 +1,180 @@
+//! Health of a group as one rank sees it: who gives signs of life, and the first failure. Time is an argument.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::notice::{Failure, Notice};
+use crate::{Call, FailureCause};
+
+/// Signs of life in the time after which a rank counts as dead: several may come late on a busy machine.
+const BEATS: u32 = 10;
+
+/// Health of a group as one rank sees it.
+///
+/// A transport carries [notices](Notice) over links of their own, next to those of the messages, and tells when a link closes. The
+/// first failure ends the group: it is said to all ranks, and every operation fails from then on.
+pub struct Health {
+    rank: usize,
+    silence: Duration,
+    peers: Vec<Peer>,
+    /// Operation under way, for failures that are noticed during it.
+    call: Call,
+    /// Rank for which the operation waits, if it does not go on.
+    awaited: Option<usize>,
+    failure: Option<Failure>,
+    /// Said to all peers, in order.
+    notices: VecDeque<Notice>,
+    next_beat: Duration,
+    looked: Duration,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Peer {
+    /// Heard of last at this time, when it waited for this rank.
+    Alive { heard: Duration, awaited: Option<usize> },
+    /// It said that it leaves, or its link is closed.
+    Gone { cause: FailureCause },
+}
+
+impl Health {
+    /// Health of a group in which all ranks were heard of just now. A rank that is not heard of for `silence` counts as dead.
+    pub fn new(rank: usize, ranks: usize, silence: Duration, now: Duration) -> Self {
+        Self {
+            rank,
+            silence,
+            peers: vec![Peer::Alive { heard: now, awaited: None }; ranks],
+            call: Call::from_code(0),
+            awaited: None,
+            failure: None,
+            notices: VecDeque::new(),
+            next_beat: now,
+            looked: now,
+        }
+    }
+
+    /// Notes the operation that this rank calls.
+    pub fn begin(&mut self, call: Call) {
+        self.call = call;
+    }
+
+    /// Notes the rank for which the operation waits, or that it goes on.
+    pub fn waits_for(&mut self, rank: Option<usize>) {
+        self.awaited = rank;
+    }
+
+    /// The operation has waited for `rank` for too long. If that rank waits itself, the one for which it waits is late, and so on.
+    pub fn late(&mut self, rank: usize, waited: Duration) {
+        let mut late = rank;
+        // The chain is no longer than the group, unless it is a circle.
+        for _ in 0..self.peers.len() {
+            match self.peers[late] {
+                Peer::Alive { awaited: Some(next), .. } if next < self.peers.len() && next != self.rank => {
+                    late = next
+                }
+                _ => break,
+            }
+        }
+        self.fail(late, FailureCause::Late(waited));
+    }
+
+    /// The failure that ended the group.
+    pub fn failure(&self) -> Option<Failure> {
+        self.failure
+    }
+
+    /// Reason for which a rank is gone, if it is.
+    pub fn gone(&self, rank: usize) -> Option<FailureCause> {
+        match self.peers[rank] {
+            Peer::Gone { cause } => Some(cause),
+            Peer::Alive { .. } => None,
+        }
+    }
+
+    /// Notes a failure, and has it said to all. Only the first counts: what follows from it is no news.
+    pub fn fail(&mut self, rank: usize, cause: FailureCause) {
+        self.note(Failure { rank, cause, call: self.call });
+    }
+
+    /// Says the first failure to all, also if this rank was told: it may leave next, and must not be blamed for that.
+    fn note(&mut self, failure: Failure) {
+        if self.failure.is_none() {
+            self.failure = Some(failure);
+            self.notices.push_back(Notice::Failed(failure));
+        }
+    }
+
+    /// This rank calls no further operation.
+    pub fn leave(&mut self) {
+        self.notices.push_back(Notice::Leaving);
+    }
+
+    /// A notice came from a peer.
+    pub fn received(&mut self, peer: usize, notice: Notice, now: Duration) {
+        if let Peer::Alive { heard, .. } = &mut self.peers[peer] {
+            *heard = now;
+        }
+        match notice {
+            Notice::Alive { awaited: said } => {
+                if let Peer::Alive { awaited, .. } = &mut self.peers[peer] {
+                    *awaited = said;
+                }
+            }
+            Notice::Leaving => self.peers[peer] = Peer::Gone { cause: FailureCause::Left },
+            Notice::Failed(failure) if failure.rank < self.peers.len() => {
+                self.note(failure);
+            }
+            Notice::Failed(_) => self.fail(peer, FailureCause::Unexpected),
+        }
+    }
+
+    /// The link with a peer is closed. Unless it said that it leaves, its process has ended.
+    pub fn closed(&mut self, peer: usize) {
+        if let Peer::Alive { .. } = self.peers[peer] {
+            self.peers[peer] = Peer::Gone { cause: FailureCause::Ended };
+            self.fail(peer, FailureCause::Ended);
+        }
+    }
+
+    /// A peer sent what is no notice.
+    pub fn refused(&mut self, peer: usize) {
+        self.fail(peer, FailureCause::Damaged);
+    }
+
+    /// Whether there is a notice to send.
+    pub fn has_notices(&self) -> bool {
+        !self.notices.is_empty()
+    }
+
+    /// The next notice for all peers.
+    pub fn next_notice(&mut self) -> Option<Notice> {
+        self.notices.pop_front()
+    }
+
+    /// Time at which [`Health::handle_timeout`] is to be called next.
+    pub fn poll_timeout(&self) -> Duration {
+        self.next_beat
+    }
+
+    /// Gives a sign of life when it is time, and notes who has given none for too long.
+    pub fn handle_timeout(&mut self, now: Duration) {
+        if now < self.next_beat {
+            return;
+        }
+        let beat = self.silence / BEATS;
+        self.next_beat = now + beat;
+        self.notices.push_back(Notice::Alive { awaited: self.awaited });
+        // Time in which this rank did not look does not count: it may have been stopped itself.
+        let was_stopped = now.saturating_sub(self.looked) > self.silence / 4;
+        self.looked = now;
+        for rank in 0..self.peers.len() {
+            let Peer::Alive { heard, .. } = &mut self.peers[rank] else { continue };
+            if was_stopped || rank == self.rank {
+                *heard = now;
+            } else if now.saturating_sub(*heard) + beat > self.silence {
+                // At the next look it would be too late.
+                let silent = now.saturating_sub(*heard);
+                self.fail(rank, FailureCause::Silent(silent));
+            }
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! What ranks say to one another beside their operations: signs of life, that they leave, and who has failed.
+//!
+//! Wire format, version 1: 32 bytes, numbers in little-endian order.
+//!
+//! | Bytes | Content |
+//! |---|---|
+//! | 0 | kind of message: 2 sign of life, 3 leaving, 4 failure |
+//! | 1-3 | 0 |
+//! | 4-7 | epoch |
+//! | 8-11 | of a sign of life: 1 more than the rank for which its sender waits, or 0; of a failure: the rank that failed |
+//! | 12-15 | of a failure: cause, in the highest four bits, and milliseconds where it has a time |
+//! | 16-23 | of a failure: code of the [`Call`] in which it was noticed |
+//! | 24-27 | 0 |
+//! | 28-31 | CRC32C of the bytes before |
+
+use crate::{Call, FailureCause};
+
+/// Bytes of a notice.
+pub const NOTICE_BYTES: usize = 32;
+const CHECKED_BYTES: usize = NOTICE_BYTES - 4;
+
+const ALIVE: u8 = 2;
+const LEAVING: u8 = 3;
+const FAILURE: u8 = 4;
+
+/// The failure of a rank, which ends the epoch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Failure {
+    /// The rank.
+    pub rank: usize,
+    /// Reason.
+    pub cause: FailureCause,
+    /// Operation in which it was noticed.
+    pub call: Call,
+}
+
+/// What a rank says to all others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Notice {
+    /// A sign of life.
+    Alive {
+        /// The rank for which its sender waits, in an operation that does not go on.
+        awaited: Option<usize>,
+    },
+    /// It calls no further operation.
+    Leaving,
+    /// It has noticed a failure.
+    Failed(Failure),
+}
+
+impl Notice {
+    /// The notice as it is sent in an epoch.
+    pub fn encode(&self, epoch: u32) -> [u8; NOTICE_BYTES] {
+        let mut bytes = [0; NOTICE_BYTES];
+        bytes[4..8].copy_from_slice(&epoch.to_le_bytes());
+        match self {
+            Self::Alive { awaited } => {
+                bytes[0] = ALIVE;
+                let awaited = awaited.map_or(0, |rank| u32::try_from(rank + 1).expect("few ranks"));
+                bytes[8..12].copy_from_slice(&awaited.to_le_bytes());
+            }
+            Self::Leaving => bytes[0] = LEAVING,
+            Self::Failed(failure) => {
+                bytes[0] = FAILURE;
+                let rank = u32::try_from(failure.rank).expect("few ranks");
+                bytes[8..12].copy_from_slice(&rank.to_le_bytes());
+                bytes[12..16].copy_from_slice(&failure.cause.to_code().to_le_bytes());
+                bytes[16..24].copy_from_slice(&failure.call.code().to_le_bytes());
+            }
+        }
+        let checksum = crc32c::crc32c(&bytes[..CHECKED_BYTES]);
+        bytes[CHECKED_BYTES..].copy_from_slice(&checksum.to_le_bytes());
+        bytes
+    }
+
+    /// Reads a notice of an epoch. `None` if the bytes cannot be one.
+    pub fn decode(bytes: &[u8; NOTICE_BYTES], epoch: u32) -> Option<Self> {
+        let four = |start: usize| u32::from_le_bytes(bytes[start..start + 4].try_into().expect("four bytes"));
+        if four(CHECKED_BYTES) != crc32c::crc32c(&bytes[..CHECKED_BYTES]) || four(4) != epoch {
+            return None;
+        }
+        match bytes[0] {
+            ALIVE => Some(Self::Alive { awaited: (four(8) as usize).checked_sub(1) }),
+            LEAVING => Some(Self::Leaving),
+            FAILURE => Some(Self::Failed(Failure {
+                rank: four(8) as usize,
+                cause: FailureCause::from_code(four(12)),
+                call: Call::from_code(u64::from_le_bytes(bytes[16..24].try_into().expect("eight bytes"))),
+            })),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn a_sign_of_life_is_read_as_it_was_sent(awaited in prop::option::of(0usize..64)) {
+            let notice = Notice::Alive { awaited };
+            prop_assert_eq!(Notice::decode(&notice.encode(7), 7), Some(notice));
+        }
+
+        #[test]
+        fn a_failure_is_read_as_it_was_sent(rank in 0usize..64, millis in 0u32..100_000, call in any::<u64>()) {
+            let time = Duration::from_millis(u64::from(millis));
+            for cause in [
+                FailureCause::Silent(time),
+                FailureCause::Left,
+                FailureCause::Late(time),
+                FailureCause::Mismatch,
+                FailureCause::Ended,
+                FailureCause::Damaged,
+                FailureCause::Unexpected,
+            ] {
+                let notice = Notice::Failed(Failure { rank, cause, call: Call::from_code(call) });
+                prop_assert_eq!(Notice::decode(&notice.encode(7), 7), Some(notice));
+                prop_assert_eq!(Notice::decode(&notice.encode(7), 8), None);
+            }
+        }
+
+        #[test]
+        fn any_bytes_are_a_notice_or_none(bytes in prop::array::uniform32(any::<u8>())) {
+            let epoch = u32::from_le_bytes(bytes[4..8].try_into().unwrap());
+            let mut checked = bytes;
+            let checksum = crc32c::crc32c(&bytes[..CHECKED_BYTES]).to_le_bytes();
+            checked[CHECKED_BYTES..].copy_from_slice(&checksum);
+            prop_assert_eq!(Notice::decode(&checked, epoch).is_some(), (ALIVE..=FAILURE).contains(&bytes[0]));
+        }
+    }
+}

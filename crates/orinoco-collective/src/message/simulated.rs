@@ -1,0 +1,295 @@
+//! Groups of ranks in virtual time: every operation, over links with delays, and with every fault that a link or a rank can have.
+
+mod calls;
+mod net;
+mod rank;
+
+use std::time::Duration;
+
+use orinoco_core::{Nanos, Rng};
+use orinoco_sim::{Simulator, Task, check_seeds};
+
+use crate::{Algorithm, Collective, CollectiveError, DataType, FailureCause, ReduceOp, Topology, schedule};
+use calls::Planned;
+use net::{Net, StreamFault};
+use rank::Rank;
+
+const SILENCE: Duration = Duration::from_millis(500);
+const DEADLINE: Duration = Duration::from_secs(2);
+/// Time by which every rank has returned from its last call, after any fault.
+const END: Duration = Duration::from_secs(10);
+
+/// Fault of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fault {
+    None,
+    /// The rank's process ends, and its links are closed.
+    Killed(usize),
+    /// The rank's process is stopped, and goes on after a while.
+    Stopped(usize),
+    /// Nothing comes from the rank or to it, and nobody is told.
+    Unplugged(usize),
+    /// The rank makes a call only after the deadline.
+    Late(usize),
+    /// The rank makes another call than the others.
+    OtherCall(usize),
+    /// A stream of messages or of notices from the first rank to the second damages its bytes.
+    Damaged {
+        from: usize,
+        to: usize,
+        notices: bool,
+    },
+}
+
+fn random_fault(rng: &mut Rng, ranks: usize) -> Fault {
+    let rank = rng.usize(..ranks);
+    match rng.u32(..8) {
+        0 => Fault::Killed(rank),
+        1 => Fault::Stopped(rank),
+        2 => Fault::Unplugged(rank),
+        3 => Fault::Late(rank),
+        4 => Fault::OtherCall(rank),
+        5 => Fault::Damaged { from: rank, to: (rank + 1) % ranks, notices: false },
+        6 => Fault::Damaged { from: rank, to: (rank + 1) % ranks, notices: true },
+        _ => Fault::None,
+    }
+}
+
+fn random_call(rng: &mut Rng, ranks: usize) -> Planned {
+    let count = match rng.u32(..4) {
+        0 => rng.usize(..3),
+        1 => rng.usize(..64),
+        _ => rng.usize(..3000),
+    };
+    let (root, counts) = (rng.usize(..ranks), vec![count / ranks; ranks]);
+    let collective = match rng.u32(..9) {
+        0 => Collective::Barrier,
+        1 => Collective::Broadcast { root, count },
+        2 => Collective::Reduce { root, count },
+        3 => Collective::AllGather { counts },
+        4 => Collective::ReduceScatter { counts },
+        5 => Collective::Scatter { root, counts },
+        6 => Collective::Gather { root, counts },
+        7 => Collective::all_to_all(ranks, count / ranks),
+        _ => Collective::AllReduce { count },
+    };
+    let data_type = DataType::ALL[rng.usize(..DataType::ALL.len())];
+    let op = ReduceOp::ALL[rng.usize(..ReduceOp::ALL.len())];
+    let algorithms = algorithms(&collective, data_type, op, ranks);
+    Planned {
+        algorithm: algorithms[rng.usize(..algorithms.len())],
+        collective,
+        data_type,
+        op,
+        in_place: rng.bool(),
+        piece: 1 + rng.usize(..1000),
+        seed: rng.u64(..),
+    }
+}
+
+/// Algorithms that carry out an operation. Those that reduce in another order than the reduction tree get numbers whose sums do not
+/// depend on it; there are none for products.
+fn algorithms(collective: &Collective, data_type: DataType, op: ReduceOp, ranks: usize) -> Vec<Algorithm> {
+    let is_float = matches!(data_type, DataType::F32 | DataType::F64 | DataType::F16 | DataType::Bf16);
+    let any_order = !collective.reduces() || !is_float || op != ReduceOp::Product;
+    let has = |algorithm: &Algorithm| {
+        (any_order || algorithm.is_reproducible())
+            && schedule(collective, *algorithm, &Topology::flat(ranks), 0).is_ok()
+    };
+    Algorithm::ALL.into_iter().filter(has).collect()
+}
+
+/// Every operation of so many ranks with every algorithm, type and reduction, on vectors with these numbers of elements (blocks of as
+/// many for operations with blocks).
+fn all_calls(ranks: usize, counts: &[usize]) -> Vec<Planned> {
+    let root = ranks / 2;
+    let mut calls = Vec::new();
+    for (number, count) in counts.iter().enumerate() {
+        let (count, blocks) = (*count, vec![*count; ranks]);
+        let collectives = [
+            Collective::Barrier,
+            Collective::Broadcast { root, count },
+            Collective::Reduce { root, count },
+            Collective::AllReduce { count },
+            Collective::AllGather { counts: blocks.clone() },
+            Collective::ReduceScatter { counts: blocks.clone() },
+            Collective::Scatter { root, counts: blocks.clone() },
+            Collective::Gather { root, counts: blocks },
+            Collective::all_to_all(ranks, count),
+        ];
+        for (collective, data_type) in
+            collectives.iter().flat_map(|of| DataType::ALL.map(|data_type| (of, data_type)))
+        {
+            let ops = if collective.reduces() { &ReduceOp::ALL[..] } else { &ReduceOp::ALL[..1] };
+            for op in ops {
+                for algorithm in algorithms(collective, data_type, *op, ranks) {
+                    let (collective, in_place, seed) =
+                        (collective.clone(), calls.len() % 2 == 0, calls.len() as u64);
+                    let piece = if number % 2 == 0 { 1000 } else { 7 };
+                    calls.push(Planned { collective, data_type, op: *op, algorithm, in_place, piece, seed });
+                }
+            }
+        }
+    }
+    calls
+}
+
+/// Runs the ranks until the end, with a fault. Returns them, and the time of the fault.
+fn run(simulator: &mut Simulator, ranks: usize, calls: &[Planned], fault: Fault) -> (Vec<Rank>, Nanos) {
+    let net = Net::new(ranks, simulator.rng().u64(..));
+    let calls_of = |rank: usize, rng: &mut Rng| {
+        let mut calls = calls.to_vec();
+        if fault == Fault::OtherCall(rank) {
+            let place = rng.usize(..calls.len());
+            calls[place] = other_call(&calls[place], ranks);
+        }
+        calls
+    };
+    let mut all: Vec<Rank> = (0..ranks)
+        .map(|rank| {
+            let calls = calls_of(rank, simulator.rng());
+            Rank::new(rank, ranks, &net, calls, SILENCE, DEADLINE)
+        })
+        .collect();
+    let tasks: Vec<Task> = (0..ranks).map(|_| simulator.add_task()).collect();
+    let mut fault_at = Some(Nanos(0) + Duration::from_micros(simulator.rng().u64(..4000)));
+    if let Fault::Damaged { from, to, notices } = fault {
+        let faults = [StreamFault::FlippedBit, StreamFault::LostBytes, StreamFault::RepeatedBytes];
+        let (after, which) = (simulator.rng().u32(..12), simulator.rng().usize(..3));
+        let mut net = net.borrow_mut();
+        let streams = if notices { &mut net.notices } else { &mut net.data };
+        streams[from][to].fault = Some((after, faults[which]));
+        fault_at = None;
+    }
+    let (mut ended, struck) = (None, fault_at.unwrap_or_default());
+    let end = Nanos(0) + END;
+    while let Some(task) = simulator.next(end) {
+        let (rank, now) = (task.index(), simulator.now());
+        net.borrow_mut().now = now;
+        if fault_at.is_some_and(|at| at <= now) {
+            fault_at = None;
+            strike(fault, &mut all, &net, now, &mut ended);
+        }
+        if let Some((_, until)) = ended.filter(|(dead, until): &(usize, Option<Nanos>)| {
+            *dead == rank && until.is_none_or(|until| now < until)
+        }) {
+            simulator.wait(task, Some(until.unwrap_or(end + Duration::from_secs(1))));
+            continue;
+        }
+        let (begun, done, had_error) = (all[rank].begun, all[rank].done, all[rank].error.is_some());
+        let due = all[rank].step(now);
+        let of_all =
+            matches!(fault, Fault::OtherCall(_)) || all.iter().all(|other| other.begun >= all[rank].done);
+        let barriers =
+            calls[done..all[rank].done].iter().filter(|call| call.collective == Collective::Barrier);
+        assert!(barriers.count() == 0 || of_all, "rank {rank} returned from a barrier too early");
+        if (begun, done) != (all[rank].begun, all[rank].done) || had_error != all[rank].error.is_some() {
+            let Rank { begun, done, error, .. } = &all[rank];
+            simulator.note(|| format!("rank {rank}: {begun} begun, {done} done, {error:?}"));
+        }
+        let mut net = net.borrow_mut();
+        let due = net.due(rank).map_or(due, |arrival| due.min(arrival));
+        let due = fault_at.map_or(due, |at| due.min(at));
+        let touched = std::mem::take(&mut net.touched);
+        simulator.wait(task, Some(due));
+        for peer in touched {
+            simulator.notify(tasks[peer]);
+        }
+    }
+    (all, struck)
+}
+
+/// A call of the same ranks that is not `planned`.
+fn other_call(planned: &Planned, ranks: usize) -> Planned {
+    let collective = match planned.collective {
+        Collective::Barrier => Collective::AllReduce { count: 5 },
+        Collective::AllReduce { count } if count > 0 => Collective::AllReduce { count: count + 1 },
+        _ => Collective::Barrier,
+    };
+    let algorithm = algorithms(&collective, planned.data_type, planned.op, ranks)[0];
+    Planned { collective, algorithm, ..planned.clone() }
+}
+
+/// Lets a fault take place.
+fn strike(
+    fault: Fault,
+    all: &mut [Rank],
+    net: &std::cell::RefCell<Net>,
+    now: Nanos,
+    ended: &mut Option<(usize, Option<Nanos>)>,
+) {
+    match fault {
+        Fault::Killed(rank) => {
+            *ended = Some((rank, None));
+            net.borrow_mut().streams_of(rank).for_each(|stream| stream.close(now));
+        }
+        Fault::Stopped(rank) => *ended = Some((rank, Some(now + 2 * SILENCE))),
+        Fault::Unplugged(rank) => net.borrow_mut().streams_of(rank).for_each(|stream| stream.is_cut = true),
+        Fault::Late(rank) => all[rank].late_until = now + 2 * DEADLINE,
+        Fault::None | Fault::OtherCall(_) | Fault::Damaged { .. } => {}
+    }
+}
+
+#[test]
+fn every_operation_is_exact_to_the_bit() {
+    for ranks in 1..=16 {
+        let calls = all_calls(ranks, &[0, 1, 2 * ranks + 3]);
+        check_seeds(1, |simulator| {
+            let (all, _) = run(simulator, ranks, &calls, Fault::None);
+            assert!(all.iter().all(|rank| rank.done == calls.len()), "{ranks} ranks");
+        });
+    }
+}
+
+#[test]
+fn every_rank_returns_the_result_or_names_the_rank_that_failed() {
+    check_seeds(3000, |simulator| {
+        let rng = simulator.rng();
+        let ranks = rng.usize(1..7);
+        let calls: Vec<Planned> = (0..rng.usize(1..8)).map(|_| random_call(rng, ranks)).collect();
+        let fault = random_fault(rng, ranks);
+        simulator.note(|| format!("{ranks} ranks, {fault:?}, {calls:?}"));
+        let (all, struck) = run(simulator, ranks, &calls, fault);
+        for (rank, ended) in all.iter().enumerate() {
+            if fault != Fault::Killed(rank) {
+                assert!(ended.is_over(), "rank {rank} waits without end");
+                check_end(rank, ended, fault, struck);
+            }
+        }
+    });
+}
+
+/// Checks what a rank said at its end.
+fn check_end(rank: usize, ended: &Rank, fault: Fault, struck: Nanos) {
+    let Some((at, error)) = &ended.error else { return };
+    let (named, cause) = match error {
+        CollectiveError::EpochFailed { rank, cause, .. } => (*rank, *cause),
+        CollectiveError::Mismatch { rank, .. } => (*rank, FailureCause::Mismatch),
+        CollectiveError::Length { .. } => panic!("rank {rank}: {error}"),
+    };
+    let is_right = match fault {
+        Fault::None => false,
+        Fault::Killed(killed) => (named, cause) == (killed, FailureCause::Ended),
+        Fault::Stopped(guilty) | Fault::Unplugged(guilty) => {
+            // The rank itself sees all others fall silent, or hears that it was.
+            (named == guilty || rank == guilty) && matches!(cause, FailureCause::Silent(_))
+        }
+        Fault::Late(late) => named == late && matches!(cause, FailureCause::Late(_)),
+        Fault::OtherCall(_) => {
+            matches!(cause, FailureCause::Mismatch | FailureCause::Unexpected | FailureCause::Late(_))
+        }
+        Fault::Damaged { from, .. } => match cause {
+            FailureCause::Damaged | FailureCause::Unexpected => named == from,
+            // The rest of the last message was lost.
+            FailureCause::Late(_) => true,
+            _ => false,
+        },
+    };
+    assert!(is_right, "rank {rank} says: {error}");
+    let bound = match fault {
+        Fault::Killed(_) => Duration::from_millis(5),
+        Fault::Stopped(guilty) | Fault::Unplugged(guilty) if guilty != rank => SILENCE,
+        _ => return,
+    };
+    assert!(*at <= struck + bound, "rank {rank} says at {at:?}, {bound:?} after {struck:?}: {error}");
+}

@@ -1,0 +1,198 @@
+//! Simulated links: byte streams with delays, bounds and faults.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::io::IoSlice;
+use std::rc::Rc;
+use std::time::Duration;
+
+use orinoco_core::{Nanos, Rng};
+
+use super::super::{Engine, Health, LinkFault, Memory, Moved, StreamReceiver, StreamSender, Transport};
+
+/// Fault of the bytes of a stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum StreamFault {
+    FlippedBit,
+    LostBytes,
+    RepeatedBytes,
+}
+
+/// One direction of a link.
+#[derive(Default)]
+pub(super) struct Stream {
+    chunks: VecDeque<(Nanos, Vec<u8>)>,
+    bytes: usize,
+    last: Nanos,
+    closed: Option<Nanos>,
+    /// Nothing arrives any more, and nobody is told.
+    pub(super) is_cut: bool,
+    /// Fault of the chunk that is written after so many others.
+    pub(super) fault: Option<(u32, StreamFault)>,
+    /// Bytes that were lost or changed on their way.
+    pub(super) has_faulted: bool,
+}
+
+/// Bytes under way at most: a sender that is faster must wait.
+const BYTES_MAX: usize = 3000;
+
+impl Stream {
+    fn write(&mut self, bytes: &[u8], now: Nanos, rng: &mut Rng) -> Moved {
+        if self.closed.is_some() {
+            return Moved::Closed;
+        }
+        let len = bytes.len().min(BYTES_MAX.saturating_sub(self.bytes)).min(1 + rng.usize(..2000));
+        if len == 0 {
+            return Moved::Later;
+        }
+        let mut chunk = bytes[..len].to_vec();
+        if let Some((after, fault)) = &mut self.fault {
+            if *after == 0 {
+                match fault {
+                    StreamFault::FlippedBit => chunk[rng.usize(..len)] ^= 1 << rng.u32(..8),
+                    StreamFault::LostBytes => chunk.truncate(rng.usize(..len)),
+                    StreamFault::RepeatedBytes => chunk.extend_from_slice(&bytes[rng.usize(..len)..len]),
+                }
+                self.fault = None;
+                self.has_faulted = true;
+            } else {
+                *after -= 1;
+            }
+        }
+        self.push(chunk, now, rng);
+        Moved::Bytes(len)
+    }
+
+    fn push(&mut self, chunk: Vec<u8>, now: Nanos, rng: &mut Rng) {
+        self.bytes += chunk.len();
+        let delay = Duration::from_micros(5 + rng.u64(..200));
+        self.last = self.last.max(now + delay);
+        if !self.is_cut && !chunk.is_empty() {
+            self.chunks.push_back((self.last, chunk));
+        }
+    }
+
+    pub(super) fn read(&mut self, into: &mut [u8], now: Nanos, rng: &mut Rng) -> Moved {
+        let Some((arrival, chunk)) = self.chunks.front_mut() else {
+            return if self.closed.is_some_and(|at| at <= now) { Moved::Closed } else { Moved::Later };
+        };
+        if *arrival > now || into.is_empty() {
+            return Moved::Later;
+        }
+        let len = chunk.len().min(into.len()).min(1 + rng.usize(..1500));
+        into[..len].copy_from_slice(&chunk[..len]);
+        chunk.drain(..len);
+        self.bytes -= len;
+        if chunk.is_empty() {
+            self.chunks.pop_front();
+        }
+        Moved::Bytes(len)
+    }
+
+    pub(super) fn send(&mut self, bytes: &[u8], now: Nanos, rng: &mut Rng) {
+        let mut rest = bytes;
+        while let Moved::Bytes(sent) = self.write(rest, now, rng) {
+            rest = &rest[sent..];
+            if rest.is_empty() {
+                return;
+            }
+        }
+    }
+
+    pub(super) fn close(&mut self, now: Nanos) {
+        if !self.is_cut && self.closed.is_none() {
+            self.closed = Some(self.last.max(now) + Duration::from_micros(50));
+        }
+    }
+
+    /// Time at which something arrives next.
+    fn due(&self) -> Option<Nanos> {
+        self.chunks.front().map(|(arrival, _)| *arrival).or(self.closed)
+    }
+}
+
+/// Links of all ranks: `data[from][to]`, and of notices.
+pub(super) struct Net {
+    pub(super) now: Nanos,
+    pub(super) rng: Rng,
+    pub(super) data: Vec<Vec<Stream>>,
+    pub(super) notices: Vec<Vec<Stream>>,
+    /// Ranks to which something was written, or from which something was read, since they were last looked at.
+    pub(super) touched: Vec<usize>,
+}
+
+impl Net {
+    pub(super) fn new(ranks: usize, seed: u64) -> Rc<RefCell<Self>> {
+        let streams = || (0..ranks).map(|_| (0..ranks).map(|_| Stream::default()).collect()).collect();
+        let (data, notices) = (streams(), streams());
+        let rng = Rng::with_seed(seed);
+        Rc::new(RefCell::new(Self { now: Nanos(0), rng, data, notices, touched: Vec::new() }))
+    }
+
+    /// Time at which something arrives at a rank next, after now.
+    pub(super) fn due(&self, rank: usize) -> Option<Nanos> {
+        let streams = self.data.iter().chain(&self.notices).map(|from| &from[rank]);
+        streams.filter_map(Stream::due).filter(|due| *due > self.now).min()
+    }
+
+    /// All streams to and from a rank.
+    pub(super) fn streams_of(&mut self, rank: usize) -> impl Iterator<Item = &mut Stream> {
+        let rows = self.data.iter_mut().enumerate().chain(self.notices.iter_mut().enumerate());
+        rows.flat_map(move |(from, row)| {
+            row.iter_mut().enumerate().filter(move |(to, _)| from == rank || *to == rank)
+        })
+        .map(|(_, stream)| stream)
+    }
+}
+
+/// One rank's ends of the links.
+pub(super) struct SimulatedTransport {
+    pub(super) rank: usize,
+    pub(super) net: Rc<RefCell<Net>>,
+    pub(super) health: RefCell<Health>,
+    senders: Vec<StreamSender>,
+    receivers: Vec<StreamReceiver>,
+}
+
+impl SimulatedTransport {
+    pub(super) fn new(rank: usize, ranks: usize, net: &Rc<RefCell<Net>>, silence: Duration) -> Self {
+        Self {
+            rank,
+            net: Rc::clone(net),
+            health: RefCell::new(Health::new(rank, ranks, silence, Duration::ZERO)),
+            senders: (0..ranks).map(StreamSender::new).collect(),
+            receivers: (0..ranks).map(StreamReceiver::new).collect(),
+        }
+    }
+}
+
+impl Transport for SimulatedTransport {
+    fn carry(&mut self, engine: &mut Engine, memory: &mut Memory<'_>) -> Result<bool, LinkFault> {
+        let net = &mut *self.net.borrow_mut();
+        let mut has_moved = false;
+        for peer in (0..self.senders.len()).filter(|peer| *peer != self.rank) {
+            let stream = &mut net.data[self.rank][peer];
+            let (now, rng) = (net.now, &mut net.rng);
+            let sent = self.senders[peer].send(engine, memory, |slices: &[IoSlice<'_>]| {
+                let slice = slices.iter().find(|slice| !slice.is_empty()).expect("something to send");
+                stream.write(slice, now, rng)
+            })?;
+            let stream = &mut net.data[peer][self.rank];
+            let received =
+                self.receivers[peer].receive(engine, memory, |into| stream.read(into, now, rng))?;
+            if sent || received {
+                net.touched.push(peer);
+                has_moved = true;
+            }
+        }
+        Ok(has_moved)
+    }
+
+    fn wait(&mut self, _: &Engine, _: Duration) {
+        unreachable!("a simulated rank waits in its scenario");
+    }
+
+    fn health<R>(&self, look: impl FnOnce(&mut Health) -> R) -> R {
+        look(&mut self.health.borrow_mut())
+    }
+}

@@ -1,0 +1,208 @@
+//! Messages over byte streams: each direction of a link is one, and takes or gives any number of bytes at a time.
+
+use std::io::IoSlice;
+
+use super::engine::{Engine, Refusal};
+use super::header::{HEADER_BYTES, Header};
+use super::memory::Memory;
+use super::transport::LinkFault;
+
+/// Answer of a stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Moved {
+    /// So many bytes moved, one or more.
+    Bytes(usize),
+    /// None can move now.
+    Later,
+    /// None will ever move again.
+    Closed,
+}
+
+/// Sends a rank's messages to one peer.
+pub struct StreamSender {
+    peer: usize,
+    /// Bytes of the message's header and payload that are sent.
+    offset: usize,
+    is_closed: bool,
+}
+
+impl StreamSender {
+    /// Creates the sender of a stream to a peer.
+    pub fn new(peer: usize) -> Self {
+        Self { peer, offset: 0, is_closed: false }
+    }
+
+    /// Sends what the stream takes. Returns whether anything moved. `write` sends the beginning of some slices.
+    ///
+    /// # Errors
+    /// If the stream is closed and there is a message to send.
+    pub fn send(
+        &mut self,
+        engine: &mut Engine,
+        memory: &mut Memory<'_>,
+        mut write: impl FnMut(&[IoSlice<'_>]) -> Moved,
+    ) -> Result<bool, LinkFault> {
+        let mut has_moved = false;
+        while let Some(header) = engine.next_message(self.peer, memory) {
+            if self.is_closed {
+                return Err(LinkFault::Closed { peer: self.peer });
+            }
+            let header = header.encode();
+            let unsent = &header[self.offset.min(HEADER_BYTES)..];
+            let payload = engine.payload(self.peer, memory, self.offset.saturating_sub(HEADER_BYTES));
+            if unsent.is_empty() && payload.is_empty() {
+                engine.sent(self.peer, memory);
+                self.offset = 0;
+                continue;
+            }
+            match write(&[IoSlice::new(unsent), IoSlice::new(payload)]) {
+                Moved::Bytes(bytes) => {
+                    self.offset += bytes;
+                    has_moved = true;
+                }
+                Moved::Later => break,
+                Moved::Closed => self.is_closed = true,
+            }
+        }
+        Ok(has_moved)
+    }
+}
+
+/// Receives one peer's messages.
+pub struct StreamReceiver {
+    peer: usize,
+    /// Bytes that were read and not used: those at `start..end`.
+    staging: Box<[u8]>,
+    start: usize,
+    end: usize,
+    state: State,
+    is_closed: bool,
+}
+
+enum State {
+    Header,
+    /// A header that the engine does not take yet.
+    Parked(Header),
+    /// Bytes of the payload that have come.
+    Payload(usize),
+}
+
+/// Bytes that are read at once while a header is awaited: small messages come whole, several at a time.
+const STAGING_BYTES: usize = 16 << 10;
+
+impl StreamReceiver {
+    /// Creates the receiver of a stream from a peer.
+    pub fn new(peer: usize) -> Self {
+        let staging = vec![0; STAGING_BYTES].into_boxed_slice();
+        Self { peer, staging, start: 0, end: 0, state: State::Header, is_closed: false }
+    }
+
+    /// Whether a message has come whose turn it is not.
+    pub fn is_parked(&self) -> bool {
+        matches!(self.state, State::Parked(_))
+    }
+
+    /// Receives while the engine waits for this peer and the stream has something. Returns whether anything moved. `read` fills the
+    /// beginning of a slice.
+    ///
+    /// # Errors
+    /// If the engine refuses a message, or if the stream is closed and the engine waits for its messages.
+    pub fn receive(
+        &mut self,
+        engine: &mut Engine,
+        memory: &mut Memory<'_>,
+        mut read: impl FnMut(&mut [u8]) -> Moved,
+    ) -> Result<bool, LinkFault> {
+        let mut has_moved = false;
+        while engine.awaits(self.peer) {
+            let progress = self.step(engine, memory, &mut read).map_err(|refusal| {
+                let peer = self.peer;
+                LinkFault::Refused { peer, refusal }
+            })?;
+            match progress {
+                Moved::Bytes(_) => has_moved = true,
+                Moved::Later => break,
+                Moved::Closed => return Err(LinkFault::Closed { peer: self.peer }),
+            }
+        }
+        Ok(has_moved)
+    }
+
+    fn step(
+        &mut self,
+        engine: &mut Engine,
+        memory: &mut Memory<'_>,
+        read: &mut impl FnMut(&mut [u8]) -> Moved,
+    ) -> Result<Moved, Refusal> {
+        match self.state {
+            State::Header => {
+                let Some(bytes) = self.staging[self.start..self.end].first_chunk::<HEADER_BYTES>() else {
+                    return Ok(self.fill(read));
+                };
+                let header = Header::decode(bytes).ok_or(Refusal::Damaged)?;
+                self.start += HEADER_BYTES;
+                self.state = State::Parked(header);
+                Ok(Moved::Bytes(HEADER_BYTES))
+            }
+            State::Parked(header) => {
+                if !engine.accept(self.peer, &header)? {
+                    return Ok(Moved::Later);
+                }
+                self.state = State::Payload(0);
+                Ok(Moved::Bytes(0))
+            }
+            State::Payload(offset) => self.payload(offset, engine, memory, read),
+        }
+    }
+
+    fn payload(
+        &mut self,
+        offset: usize,
+        engine: &mut Engine,
+        memory: &mut Memory<'_>,
+        read: &mut impl FnMut(&mut [u8]) -> Moved,
+    ) -> Result<Moved, Refusal> {
+        let into = engine.destination(self.peer, memory, offset);
+        if into.is_empty() {
+            engine.arrived(self.peer, memory)?;
+            self.state = State::Header;
+            return Ok(Moved::Bytes(0));
+        }
+        let staged = &self.staging[self.start..self.end];
+        let moved = if !staged.is_empty() {
+            let len = staged.len().min(into.len());
+            into[..len].copy_from_slice(&staged[..len]);
+            self.start += len;
+            Moved::Bytes(len)
+        } else if into.len() >= STAGING_BYTES {
+            read_open(&mut self.is_closed, into, read)
+        } else {
+            return Ok(self.fill(read));
+        };
+        if let Moved::Bytes(bytes) = moved {
+            self.state = State::Payload(offset + bytes);
+        }
+        Ok(moved)
+    }
+
+    /// Reads more into the staging buffer.
+    fn fill(&mut self, read: &mut impl FnMut(&mut [u8]) -> Moved) -> Moved {
+        self.staging.copy_within(self.start..self.end, 0);
+        (self.start, self.end) = (0, self.end - self.start);
+        let moved = read_open(&mut self.is_closed, &mut self.staging[self.end..], read);
+        if let Moved::Bytes(bytes) = moved {
+            self.end += bytes;
+        }
+        moved
+    }
+}
+
+/// Reads, unless the stream was closed before.
+fn read_open(is_closed: &mut bool, into: &mut [u8], read: &mut impl FnMut(&mut [u8]) -> Moved) -> Moved {
+    if *is_closed {
+        return Moved::Closed;
+    }
+    let moved = read(into);
+    *is_closed = moved == Moved::Closed;
+    moved
+}

@@ -1,0 +1,37 @@
+use std::time::Duration;
+
+use super::engine::{Engine, Refusal};
+use super::health::Health;
+use super::memory::Memory;
+
+/// Carries the messages of one rank.
+pub trait Transport {
+    /// Sends and receives what can be at once, without waiting. Returns whether anything moved.
+    ///
+    /// # Errors
+    /// If a link is closed over which the operation has a message to send or to receive, or if a message was refused.
+    fn carry(&mut self, engine: &mut Engine, memory: &mut Memory<'_>) -> Result<bool, LinkFault>;
+
+    /// Waits until a message may have come, but no longer than `time`. May return early.
+    fn wait(&mut self, engine: &Engine, time: Duration);
+
+    /// Looks at the group's health, or changes it.
+    fn health<R>(&self, look: impl FnOnce(&mut Health) -> R) -> R;
+}
+
+/// Fault of a link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LinkFault {
+    /// It is closed.
+    Closed {
+        /// The rank at its other end.
+        peer: usize,
+    },
+    /// A message was refused.
+    Refused {
+        /// Its sender.
+        peer: usize,
+        /// Reason.
+        refusal: Refusal,
+    },
+}

@@ -1,0 +1,129 @@
+//! First message of each connection.
+//!
+//! Wire format, version 1: 48 bytes, numbers in little-endian order.
+//!
+//! | Bytes | Content |
+//! |---|---|
+//! | 0-7 | `ORINOCO` and a 0 |
+//! | 8-9 | version of the wire format: 1 |
+//! | 10 | use of the connection: 1 to ask rank 0 for all addresses, 2 notices, 3 messages; of the answer: 0 accepted, or a reason |
+//! | 11 | 0 |
+//! | 12-15 | epoch |
+//! | 16-19 | number of ranks |
+//! | 20-23 | rank of the sender |
+//! | 24-27 | rank that is addressed |
+//! | 28-29 | port at which the sender listens |
+//! | 30-31 | 0 |
+//! | 32-35 | CRC32C of the settings that all ranks must have in common |
+//! | 36-43 | 0 |
+//! | 44-47 | CRC32C of the bytes before |
+
+/// Bytes of a hello, and of its answer.
+pub(super) const HELLO_BYTES: usize = 48;
+const CHECKED_BYTES: usize = HELLO_BYTES - 4;
+const MAGIC: [u8; 8] = *b"ORINOCO\0";
+const VERSION: u16 = 1;
+
+/// Membership of a group that was just joined.
+pub(super) const EPOCH: u32 = 0;
+
+/// Use of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Use {
+    Directory = 1,
+    Notices = 2,
+    Messages = 3,
+}
+
+/// Answer to a hello.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Answer {
+    Accepted = 0,
+    /// The rank is not one of the group, or connected already.
+    WrongRank = 1,
+    /// Another number of ranks.
+    OtherRanks = 2,
+    /// Other settings.
+    OtherSettings = 3,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Hello {
+    pub(super) kind: u8,
+    pub(super) epoch: u32,
+    pub(super) ranks: u32,
+    pub(super) from: u32,
+    pub(super) to: u32,
+    pub(super) port: u16,
+    pub(super) settings: u32,
+}
+
+impl Hello {
+    pub(super) fn encode(&self) -> [u8; HELLO_BYTES] {
+        let mut bytes = [0; HELLO_BYTES];
+        bytes[..8].copy_from_slice(&MAGIC);
+        bytes[8..10].copy_from_slice(&VERSION.to_le_bytes());
+        bytes[10] = self.kind;
+        for (start, number) in
+            [(12, self.epoch), (16, self.ranks), (20, self.from), (24, self.to), (32, self.settings)]
+        {
+            bytes[start..start + 4].copy_from_slice(&number.to_le_bytes());
+        }
+        bytes[28..30].copy_from_slice(&self.port.to_le_bytes());
+        let checksum = crc32c::crc32c(&bytes[..CHECKED_BYTES]);
+        bytes[CHECKED_BYTES..].copy_from_slice(&checksum.to_le_bytes());
+        bytes
+    }
+
+    /// Reads a hello. `None` if the bytes are something else: whoever sent them is not a rank.
+    pub(super) fn decode(bytes: &[u8; HELLO_BYTES]) -> Option<Self> {
+        let four = |start: usize| u32::from_le_bytes(bytes[start..start + 4].try_into().expect("four bytes"));
+        let two = |start: usize| u16::from_le_bytes([bytes[start], bytes[start + 1]]);
+        let is_right = bytes[..8] == MAGIC
+            && two(8) == VERSION
+            && four(CHECKED_BYTES) == crc32c::crc32c(&bytes[..CHECKED_BYTES]);
+        is_right.then(|| Self {
+            kind: bytes[10],
+            epoch: four(12),
+            ranks: four(16),
+            from: four(20),
+            to: four(24),
+            port: two(28),
+            settings: four(32),
+        })
+    }
+
+    pub(super) fn purpose(&self) -> Option<Use> {
+        [Use::Directory, Use::Notices, Use::Messages].into_iter().find(|purpose| *purpose as u8 == self.kind)
+    }
+
+    pub(super) fn answer(&self) -> Option<Answer> {
+        let all = [Answer::Accepted, Answer::WrongRank, Answer::OtherRanks, Answer::OtherSettings];
+        all.into_iter().find(|answer| *answer as u8 == self.kind)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_a_hello_or_none(rest in prop::array::uniform32(any::<u8>()), is_checked in any::<bool>()) {
+            let mut bytes = [0; HELLO_BYTES];
+            bytes[12..44].copy_from_slice(&rest);
+            bytes[..8].copy_from_slice(&MAGIC);
+            bytes[8] = 1;
+            let checksum = crc32c::crc32c(&bytes[..CHECKED_BYTES]) ^ u32::from(!is_checked);
+            bytes[CHECKED_BYTES..].copy_from_slice(&checksum.to_le_bytes());
+            let hello = Hello::decode(&bytes);
+            prop_assert_eq!(hello.is_some(), is_checked);
+            if let Some(hello) = hello {
+                prop_assert_eq!(Hello::decode(&hello.encode()), Some(hello));
+                prop_assert_eq!((hello.purpose(), hello.answer()), (None, Some(Answer::Accepted)));
+            }
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! One suite for the communicators of every transport, and what is special about each.
+
+mod shm;
+mod suite;
+mod tcp;
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use orinoco_collective::{
+    Communicator, JoinError, MessageSettings, Rendezvous, Settings, ShmGroup, TcpGroup,
+};
+
+/// Bounds of waits.
+#[derive(Clone, Copy)]
+pub(crate) struct Times {
+    pub(crate) deadline: Duration,
+    pub(crate) silence: Duration,
+}
+
+impl Default for Times {
+    fn default() -> Self {
+        Self { deadline: Duration::from_secs(60), silence: Duration::from_millis(500) }
+    }
+}
+
+/// A communicator that ranks join through a file.
+pub(crate) trait Kind: 'static {
+    type Group: Communicator;
+
+    /// Module of its tests.
+    const MODULE: &'static str;
+
+    fn join(path: &Path, rank: usize, ranks: usize, times: Times) -> Result<Self::Group, JoinError>;
+}
+
+/// A file name that no other group has.
+pub(crate) fn name() -> PathBuf {
+    static GROUPS: AtomicU32 = AtomicU32::new(0);
+    let number = GROUPS.fetch_add(1, Ordering::Relaxed);
+    PathBuf::from(format!("/dev/shm/orinoco-test-{}-{number}", std::process::id()))
+}
+
+/// Runs a function as each rank, on threads. Returns the results in rank order.
+pub(crate) fn run<K: Kind, R: Send>(
+    ranks: usize,
+    times: Times,
+    body: impl Fn(K::Group) -> R + Sync,
+) -> Vec<R> {
+    let path = name();
+    thread::scope(|scope| {
+        let ranks: Vec<_> = (0..ranks)
+            .map(|rank| {
+                let (path, body) = (&path, &body);
+                scope.spawn(move || body(K::join(path, rank, ranks, times).expect("all ranks join")))
+            })
+            .collect();
+        let results = ranks.into_iter().map(|rank| rank.join().expect("no rank panics")).collect();
+        assert!(!path.exists(), "the file is removed when all have joined");
+        results
+    })
+}
+
+/// Tests of the suite for a kind of communicator.
+macro_rules! suite {
+    ($module:ident, $kind:ident, $group:ty, |$path:ident, $rank:ident, $ranks:ident, $times:ident| $join:expr, $tests:tt) => {
+        mod $module {
+            use super::*;
+
+            struct $kind;
+
+            impl Kind for $kind {
+                type Group = $group;
+
+                const MODULE: &'static str = stringify!($module);
+
+                fn join($path: &Path, $rank: usize, $ranks: usize, $times: Times) -> Result<$group, JoinError> {
+                    $join
+                }
+            }
+
+            suite!(tests $kind $tests);
+        }
+    };
+    (tests $kind:ident [$($test:ident)*]) => {$(
+        #[test]
+        fn $test() {
+            crate::suite::$test::<$kind>();
+        }
+    )*};
+}
+
+macro_rules! suites {
+    ($($module:ident, $kind:ident, $group:ty, |$path:ident, $rank:ident, $ranks:ident, $times:ident| $join:expr;)*) => {$(
+        suite!($module, $kind, $group, |$path, $rank, $ranks, $times| $join, [
+            all_operations_are_exact_for_1_to_8_ranks
+            every_type_and_reduction_works
+            many_operations_in_a_row_stay_exact
+            different_calls_are_an_error_that_names_both
+            a_rank_that_leaves_is_named
+            a_rank_that_is_alive_and_late_is_waited_for_until_the_deadline
+            ranks_that_do_not_join_are_named
+            a_file_that_is_none_of_a_group_is_refused_and_kept
+            second_rank
+            a_rank_whose_process_is_killed_or_stopped_is_named
+        ]);
+    )*};
+}
+
+suites! {
+    on_shm, Shm, ShmGroup, |path, rank, ranks, times| {
+        let Times { deadline, silence } = times;
+        ShmGroup::join(path, rank, ranks, Settings { deadline, silence, ..Settings::default() })
+    };
+    on_shm_without_single_copy, ShmCopied, ShmGroup, |path, rank, ranks, times| {
+        let Times { deadline, silence } = times;
+        ShmGroup::join(path, rank, ranks, Settings { deadline, silence, single_copy: false })
+    };
+    on_tcp, Tcp, TcpGroup, |path, rank, ranks, times| {
+        let Times { deadline, silence } = times;
+        let settings = MessageSettings { deadline, silence, ..MessageSettings::default() };
+        TcpGroup::join(&Rendezvous::File(path.to_owned()), rank, ranks, settings)
+    };
+    on_tcp_without_busy_poll, TcpSleeping, TcpGroup, |path, rank, ranks, times| {
+        let Times { deadline, silence } = times;
+        let busy_poll = Duration::ZERO;
+        let settings = MessageSettings { deadline, silence, busy_poll, ..MessageSettings::default() };
+        TcpGroup::join(&Rendezvous::File(path.to_owned()), rank, ranks, settings)
+    };
+}

@@ -1,0 +1,126 @@
+//! TCP: how ranks find one another, and strangers at their ports.
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::thread;
+use std::time::Duration;
+
+use orinoco_collective::{
+    Algorithm, Communicator, JoinError, MessageSettings, ReduceOp, Rendezvous, TcpGroup,
+};
+
+use crate::name;
+
+fn settings() -> MessageSettings {
+    MessageSettings { deadline: Duration::from_secs(20), ..MessageSettings::default() }
+}
+
+/// Addresses of this machine at which nobody listens.
+fn addresses(count: usize) -> Vec<SocketAddr> {
+    let listeners: Vec<TcpListener> =
+        (0..count).map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap()).collect();
+    listeners.iter().map(|listener| listener.local_addr().unwrap()).collect()
+}
+
+/// Joins as each rank, on threads, and sums the ranks.
+fn sums(ranks: usize, rendezvous: &Rendezvous) -> Vec<u64> {
+    thread::scope(|scope| {
+        let join = |rank| {
+            let mut group = TcpGroup::join(rendezvous, rank, ranks, settings()).expect("all join");
+            let mut vector = [rank as u64];
+            group.all_reduce(ReduceOp::Sum, &mut vector).unwrap();
+            vector[0]
+        };
+        let threads: Vec<_> = (0..ranks).map(|rank| scope.spawn(move || join(rank))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    })
+}
+
+#[test]
+fn ranks_meet_by_a_list_or_by_one_address() {
+    let all = addresses(4);
+    assert_eq!(sums(4, &Rendezvous::Address(all[0])), [6; 4]);
+    assert_eq!(sums(4, &Rendezvous::List(all)), [6; 4]);
+}
+
+#[test]
+fn addresses_of_other_machines_are_refused() {
+    let address: SocketAddr = "192.0.2.7:4000".parse().unwrap();
+    for rank in [0, 1] {
+        let error =
+            TcpGroup::join(&Rendezvous::Address(address), rank, 2, settings()).err().expect("not loopback");
+        assert!(matches!(error, JoinError::Unprotected { .. }), "{error}");
+    }
+}
+
+#[test]
+fn ranks_with_other_settings_are_refused_by_name() {
+    let rendezvous = Rendezvous::Address(addresses(1)[0]);
+    let deadline = Duration::from_millis(500);
+    let errors = thread::scope(|scope| {
+        let join = |rank, ranks, algorithm| {
+            let settings = MessageSettings { deadline, algorithm, ..settings() };
+            TcpGroup::join(&rendezvous, rank, ranks, settings).err().expect("a refusal").to_string()
+        };
+        let threads = [(0, 3, None), (1, 4, None), (2, 3, Some(Algorithm::Ring))];
+        let threads =
+            threads.map(|(rank, ranks, algorithm)| scope.spawn(move || join(rank, ranks, algorithm)));
+        threads.map(|thread| thread.join().unwrap())
+    });
+    assert!(errors[0].starts_with("ranks [1, 2] did not join 127.0.0.1:"), "{}", errors[0]);
+    assert_eq!(errors[1], "rank 0 refuses this rank: its group has 3 ranks, this one 4");
+    assert_eq!(errors[2], "rank 0 refuses this rank: it has another order, algorithm or size of pieces");
+}
+
+#[test]
+fn another_program_at_a_rank_s_address_is_named() {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    let server = thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut request = [0; 48];
+        stream.read_exact(&mut request).unwrap();
+        stream.write_all(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n").unwrap();
+    });
+    let error = TcpGroup::join(&Rendezvous::Address(address), 1, 2, settings()).err().expect("no rank");
+    assert!(matches!(error, JoinError::NoRank { rank: 0, .. }), "{error}");
+    server.join().unwrap();
+}
+
+/// Port scans, garbage, and connections that say nothing do not keep ranks from joining.
+#[test]
+fn strangers_do_not_keep_ranks_from_joining() {
+    let address = addresses(1)[0];
+    let (stop, stopped) = std::sync::mpsc::channel::<()>();
+    let stranger = thread::spawn(move || {
+        let mut open = Vec::new();
+        let mut number = 0usize;
+        while stopped.try_recv().is_err() {
+            let Ok(mut stream) = TcpStream::connect(address) else {
+                thread::yield_now();
+                continue;
+            };
+            number += 1;
+            match number % 3 {
+                0 => drop(stream),
+                1 => drop(stream.write_all(&[0x4f; 500])),
+                _ => open.push(stream),
+            }
+            open.truncate(100);
+        }
+        number
+    });
+    assert_eq!(sums(3, &Rendezvous::Address(address)), [3; 3]);
+    stop.send(()).unwrap();
+    stranger.join().unwrap();
+}
+
+#[test]
+fn a_file_with_an_address_of_another_machine_is_refused() {
+    let path = name();
+    std::fs::write(&path, "192.0.2.7:4000\n").unwrap();
+    let error =
+        TcpGroup::join(&Rendezvous::File(path.clone()), 1, 2, settings()).err().expect("not loopback");
+    assert!(matches!(error, JoinError::Unprotected { .. }), "{error}");
+    std::fs::remove_file(&path).unwrap();
+}
