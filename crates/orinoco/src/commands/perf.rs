@@ -1,13 +1,18 @@
 //! `orinoco perf`: times of collective operations, by size.
 
+mod limits;
 mod measure;
 mod operation;
 
+use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use orinoco_api::{PERF_SCHEMA, PerfReport, PerfRow};
-use orinoco_collective::{DataType, ReduceOp, Settings, ShmGroup};
+use orinoco_collective::{
+    CollectiveError, Communicator, DataType, JoinError, Limits, MessageSettings, ReduceOp, Rendezvous,
+    Settings, ShmGroup, TcpGroup,
+};
 use orinoco_config::Faults;
 use orinoco_core::{Diagnosis, Exit, codes};
 
@@ -73,26 +78,22 @@ fn start_rank(group: &Path, rank: usize) -> Result<Child, Diagnosis> {
 /// Measures as one rank.
 fn run_rank(args: &PerfArgs, path: PathBuf, rank: usize) -> Result<PerfReport, Diagnosis> {
     let ranks = usize::from(args.ranks);
-    let group = ShmGroup::join(&path, rank, ranks, Settings::default()).map_err(|why| {
-        let next = "see `orinoco explain E1001`";
-        Diagnosis::new(&codes::GROUP_JOIN, format!("rank {rank}"), why.to_string(), next)
-    })?;
+    let not_joined = |why: JoinError| {
+        let source = why.source().map(|source| format!(": {source}")).unwrap_or_default();
+        let (cause, next) = (format!("{why}{source}"), "see `orinoco explain E1001`");
+        Diagnosis::new(&codes::GROUP_JOIN, format!("rank {rank}"), cause, next)
+    };
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    pin(rank, ranks);
-    let operation = Operation::from_name(&args.operation).expect("clap knows the names");
-    let data_type = DataType::ALL.into_iter().find(|data_type| data_type.name() == args.datatype);
-    let redop = ReduceOp::ALL.into_iter().find(|op| op.name() == args.redop).expect("clap knows the names");
-    let measured = match data_type.expect("clap knows the names") {
-        DataType::F32 => measure::<f32>(group, operation, redop, args),
-        DataType::F64 => measure::<f64>(group, operation, redop, args),
-        DataType::F16 => measure::<half::f16>(group, operation, redop, args),
-        DataType::Bf16 => measure::<half::bf16>(group, operation, redop, args),
-        DataType::I8 => measure::<i8>(group, operation, redop, args),
-        DataType::U8 => measure::<u8>(group, operation, redop, args),
-        DataType::I32 => measure::<i32>(group, operation, redop, args),
-        DataType::U32 => measure::<u32>(group, operation, redop, args),
-        DataType::I64 => measure::<i64>(group, operation, redop, args),
-        DataType::U64 => measure::<u64>(group, operation, redop, args),
+    let measured = if args.transport == "tcp" {
+        let rendezvous = Rendezvous::File(path);
+        let group =
+            TcpGroup::join(&rendezvous, rank, ranks, MessageSettings::default()).map_err(not_joined)?;
+        pin(rank, ranks);
+        measure_group(group, limits::of_tcp, args)
+    } else {
+        let group = ShmGroup::join(&path, rank, ranks, Settings::default()).map_err(not_joined)?;
+        pin(rank, ranks);
+        measure_group(group, ShmGroup::measure_limits, args)
     };
     let (limits, rows) = measured.map_err(|why| {
         let next = "see `orinoco explain E1002`";
@@ -102,7 +103,7 @@ fn run_rank(args: &PerfArgs, path: PathBuf, rank: usize) -> Result<PerfReport, D
         schema: PERF_SCHEMA.to_owned(),
         operation: args.operation.clone(),
         data_type: args.datatype.clone(),
-        redop: operation.reduces().then(|| args.redop.clone()),
+        redop: operation(args).reduces().then(|| args.redop.clone()),
         ranks,
         transport: args.transport.clone(),
         cores,
@@ -111,6 +112,35 @@ fn run_rank(args: &PerfArgs, path: PathBuf, rank: usize) -> Result<PerfReport, D
         copy_bytes_per_s: limits.bytes_per_second,
         rows,
     })
+}
+
+/// Measures the transport's limits, and then the operation.
+fn measure_group<G: Communicator>(
+    mut group: G,
+    limits: impl FnOnce(&mut G) -> Result<Limits, CollectiveError>,
+    args: &PerfArgs,
+) -> Result<(Limits, Vec<PerfRow>), CollectiveError> {
+    let limits = limits(&mut group)?;
+    let data_type = DataType::ALL.into_iter().find(|data_type| data_type.name() == args.datatype);
+    let redop = ReduceOp::ALL.into_iter().find(|op| op.name() == args.redop).expect("clap knows the names");
+    let (group, operation) = (&mut group, operation(args));
+    let rows = match data_type.expect("clap knows the names") {
+        DataType::F32 => measure::<f32>(group, &limits, operation, redop, args),
+        DataType::F64 => measure::<f64>(group, &limits, operation, redop, args),
+        DataType::F16 => measure::<half::f16>(group, &limits, operation, redop, args),
+        DataType::Bf16 => measure::<half::bf16>(group, &limits, operation, redop, args),
+        DataType::I8 => measure::<i8>(group, &limits, operation, redop, args),
+        DataType::U8 => measure::<u8>(group, &limits, operation, redop, args),
+        DataType::I32 => measure::<i32>(group, &limits, operation, redop, args),
+        DataType::U32 => measure::<u32>(group, &limits, operation, redop, args),
+        DataType::I64 => measure::<i64>(group, &limits, operation, redop, args),
+        DataType::U64 => measure::<u64>(group, &limits, operation, redop, args),
+    }?;
+    Ok((limits, rows))
+}
+
+fn operation(args: &PerfArgs) -> Operation {
+    Operation::from_name(&args.operation).expect("clap knows the names")
 }
 
 /// Gives each rank a core, where there are enough. Without it the figures are noisier, no more.
@@ -126,13 +156,19 @@ fn pin(rank: usize, ranks: usize) {
 }
 
 fn text(report: &PerfReport) -> String {
+    let (exchange, transfer) = match report.transport.as_str() {
+        "tcp" => ("8-byte exchange", "transfer"),
+        _ => ("flag exchange", "copy"),
+    };
     let heading = format!(
-        "{} over {}, {} on {}; limits: flag exchange {:.2} us, copy {:.1} GB/s per rank",
+        "{} over {}, {} on {}; limits: {} {:.2} us, {} {:.1} GB/s per rank",
         report.operation,
         report.transport,
         output::count(report.ranks as u64, "rank"),
         output::count(report.cores as u64, "core"),
+        exchange,
         report.exchange_us,
+        transfer,
         report.copy_bytes_per_s / 1e9,
     );
     let headings = [

@@ -5,7 +5,7 @@
 use std::time::{Duration, Instant};
 
 use orinoco_api::PerfRow;
-use orinoco_collective::{CollectiveError, ReduceOp, ShmGroup, ShmLimits};
+use orinoco_collective::{CollectiveError, Communicator, Limits, ReduceOp};
 
 use super::operation::{Number, Operation, Vectors};
 use crate::args::PerfArgs;
@@ -18,14 +18,14 @@ const ITERATIONS_MIN: u32 = 20;
 /// Calls before the timed ones: a fifth of them, within these bounds.
 const WARM_UP: (u32, u32) = (5, 2_000);
 
-/// Measures all sizes. Returns this machine's limits and a row for each size, the same on every rank.
+/// Measures all sizes. Returns a row for each, the same on every rank.
 pub(super) fn measure<T: Number>(
-    mut group: ShmGroup,
+    group: &mut impl Communicator,
+    limits: &Limits,
     operation: Operation,
     redop: ReduceOp,
     args: &PerfArgs,
-) -> Result<(ShmLimits, Vec<PerfRow>), CollectiveError> {
-    let limits = group.measure_limits()?;
+) -> Result<Vec<PerfRow>, CollectiveError> {
     let sizes = sizes(args);
     let bar = if group.rank() == 0 {
         output::bar(sizes.len() as u64, "sizes")
@@ -35,11 +35,11 @@ pub(super) fn measure<T: Number>(
     let mut rows = Vec::with_capacity(sizes.len());
     for bytes in sizes {
         let elements = operation.elements::<T>(bytes, group.ranks());
-        rows.push(measure_size::<T>(&mut group, operation, redop, elements, &limits, args)?);
+        rows.push(measure_size::<T>(group, operation, redop, elements, limits, args)?);
         bar.inc(1);
     }
     bar.finish_and_clear();
-    Ok((limits, rows))
+    Ok(rows)
 }
 
 fn sizes(args: &PerfArgs) -> Vec<usize> {
@@ -48,11 +48,11 @@ fn sizes(args: &PerfArgs) -> Vec<usize> {
 }
 
 fn measure_size<T: Number>(
-    group: &mut ShmGroup,
+    group: &mut impl Communicator,
     operation: Operation,
     redop: ReduceOp,
     elements: usize,
-    limits: &ShmLimits,
+    limits: &Limits,
     args: &PerfArgs,
 ) -> Result<PerfRow, CollectiveError> {
     let (rank, ranks) = (group.rank(), group.ranks());
@@ -91,7 +91,7 @@ fn measure_size<T: Number>(
 
 /// Seconds of one call after a barrier.
 fn timed<T: Number>(
-    group: &mut ShmGroup,
+    group: &mut impl Communicator,
     operation: Operation,
     redop: ReduceOp,
     vectors: &mut Vectors<T>,
@@ -104,7 +104,7 @@ fn timed<T: Number>(
 
 /// Number of timed calls: those asked for, or as many as take [`SIZE_TIME_MAX`]. All ranks agree on it.
 fn iterations<T: Number>(
-    group: &mut ShmGroup,
+    group: &mut impl Communicator,
     operation: Operation,
     redop: ReduceOp,
     vectors: &mut Vectors<T>,
@@ -120,7 +120,7 @@ fn iterations<T: Number>(
     Ok(wanted.min(most.max(ITERATIONS_MIN)))
 }
 
-fn total(group: &mut ShmGroup, wrong: u64) -> Result<u64, CollectiveError> {
+fn total(group: &mut impl Communicator, wrong: u64) -> Result<u64, CollectiveError> {
     let mut total = [wrong];
     group.all_reduce(ReduceOp::Sum, &mut total)?;
     Ok(total[0])

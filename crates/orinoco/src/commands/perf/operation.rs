@@ -1,4 +1,4 @@
-use orinoco_collective::{CollectiveError, Element, ReduceOp, ShmGroup, reduce};
+use orinoco_collective::{CollectiveError, Communicator, Element, ReduceOp, reduce};
 
 /// A collective operation that can be measured.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -81,7 +81,7 @@ impl Operation {
     /// Carries it out once. Operations in place write to a copy of the input that [`Operation::prepare`] has made.
     pub(super) fn call<T: Element>(
         self,
-        group: &mut ShmGroup,
+        group: &mut impl Communicator,
         redop: ReduceOp,
         vectors: &mut Vectors<T>,
     ) -> Result<(), CollectiveError> {

@@ -1,0 +1,83 @@
+//! What TCP does on this machine without the library: a bare loop over one connection.
+
+#![expect(clippy::disallowed_methods, reason = "a benchmark measures real time")]
+
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::time::{Duration, Instant};
+
+use orinoco_collective::{CollectiveError, Communicator, Limits, TcpGroup};
+
+/// Exchanges that are timed, after a tenth as many that are not.
+const EXCHANGES: usize = 2_000;
+/// Bytes of a transfer.
+const TRANSFER_BYTES: usize = 1 << 20;
+/// Transfers that are timed, after a tenth as many that are not.
+const TRANSFERS: usize = 100;
+
+/// Measures between ranks 0 and 1. All ranks must call it; each gets the figures of rank 0.
+pub(super) fn of_tcp(group: &mut TcpGroup) -> Result<Limits, CollectiveError> {
+    let rank = group.rank();
+    let listener = (rank == 0).then(|| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).ok()).flatten();
+    let address = listener.as_ref().and_then(|listener| listener.local_addr().ok());
+    let mut port = [address.map_or(0, |address| u32::from(address.port()))];
+    group.broadcast(0, &mut port)?;
+    let port = u16::try_from(port[0]).unwrap_or(0);
+    let stream = match (rank, listener) {
+        _ if group.ranks() == 1 || port == 0 => None,
+        (0, Some(listener)) => listener.accept().ok().map(|(stream, _)| stream),
+        (1, _) => TcpStream::connect((Ipv4Addr::LOCALHOST, port)).ok(),
+        _ => None,
+    };
+    // Without a connection the limits are unknown: a time of 0 and a rate without bound claim nothing.
+    let mut found = match stream.map(|stream| measure(&stream)) {
+        Some(Ok((exchange, transfer))) => [exchange, transfer],
+        _ => [0.0, 0.0],
+    };
+    group.broadcast(0, &mut found)?;
+    let [exchange, transfer] = found;
+    let bytes_per_second = if transfer > 0.0 { TRANSFER_BYTES as f64 / transfer } else { f64::MAX };
+    Ok(Limits { exchange: Duration::from_secs_f64(exchange), bytes_per_second })
+}
+
+/// Median seconds of an exchange of 8 bytes, and of a transfer in both directions.
+fn measure(stream: &TcpStream) -> io::Result<(f64, f64)> {
+    stream.set_nodelay(true)?;
+    stream.set_nonblocking(true)?;
+    Ok((median(stream, 8, EXCHANGES)?, median(stream, TRANSFER_BYTES, TRANSFERS)?))
+}
+
+fn median(stream: &TcpStream, bytes: usize, count: usize) -> io::Result<f64> {
+    let (out, mut into) = (vec![1u8; bytes], vec![0u8; bytes]);
+    let mut times = Vec::with_capacity(count);
+    for number in 0..count + count / 10 {
+        // As a measured operation: timed after an exchange of the same kind.
+        exchange(stream, &out[..8], &mut into[..8])?;
+        let start = Instant::now();
+        exchange(stream, &out, &mut into)?;
+        if number >= count / 10 {
+            times.push(start.elapsed());
+        }
+    }
+    times.sort_unstable();
+    Ok(times[count / 2].as_secs_f64())
+}
+
+/// Sends and receives as many bytes, and looks for both again and again.
+fn exchange(mut stream: &TcpStream, out: &[u8], into: &mut [u8]) -> io::Result<()> {
+    let (mut sent, mut received) = (0, 0);
+    let moved = |result: io::Result<usize>| match result {
+        Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
+        Err(why) if matches!(why.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => Ok(0),
+        other => other,
+    };
+    while sent < out.len() || received < into.len() {
+        if sent < out.len() {
+            sent += moved(stream.write(&out[sent..]))?;
+        }
+        if received < into.len() {
+            received += moved(stream.read(&mut into[received..]))?;
+        }
+    }
+    Ok(())
+}
