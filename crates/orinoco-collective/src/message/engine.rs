@@ -104,7 +104,7 @@ pub enum Refusal {
 }
 
 impl Engine {
-    /// Creates the engine of a rank. Operations of all ranks are counted from here on.
+    /// Creates the engine of a rank. All ranks number their operations from zero.
     pub fn new(rank: usize, ranks: usize, epoch: u32) -> Self {
         Self {
             rank,

@@ -142,7 +142,7 @@ impl<T: Transport> MessageGroup<T> {
         Ok(())
     }
 
-    /// The plan of a call, from the last ones or made anew.
+    /// Returns the plan of a call: a cached one, or a new one.
     fn plan(
         &mut self,
         call: Call,

@@ -30,7 +30,7 @@ pub struct Health {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Peer {
-    /// Heard of last at this time, when it waited for this rank.
+    /// Time of its last sign of life, and the rank that it awaited then.
     Alive { heard: Duration, awaited: Option<usize> },
     /// It said that it leaves, or its link is closed.
     Gone { cause: FailureCause },

@@ -1,4 +1,4 @@
-//! What ranks say to one another beside their operations: signs of life, that they leave, and who has failed.
+//! Notices: messages between ranks outside operations. A notice is a sign of life, a departure or a failure.
 //!
 //! Wire format, version 1: 32 bytes, numbers in little-endian order.
 //!
@@ -34,7 +34,7 @@ pub struct Failure {
     pub call: Call,
 }
 
-/// What a rank says to all others.
+/// Notice of a rank to all others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Notice {
     /// A sign of life.

@@ -1,4 +1,4 @@
-//! How the ranks of a group find and connect one another: a rank connects to all lower ones, and is connected by all higher ones.
+//! Connection of a group: each rank connects to all lower ranks and accepts connections of all higher ranks.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -13,7 +13,7 @@ use crate::clock::{Ticks, pause};
 use crate::message::{MessageSettings, Order};
 use crate::publish::{fault, publish};
 
-/// Where ranks find one another.
+/// Meeting point of the ranks of a group.
 #[derive(Debug, Clone)]
 pub enum Rendezvous {
     /// The address of each rank, in order.
@@ -65,7 +65,7 @@ pub(super) fn join(
     joining.connect_all(&mut lobby, &addresses)
 }
 
-/// What all ranks must have in common, as a number.
+/// Checksum of the settings that all ranks must share.
 fn digest(settings: &MessageSettings) -> u32 {
     let order = match settings.order {
         Order::Reproducible => 0,

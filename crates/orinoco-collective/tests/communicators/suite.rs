@@ -1,4 +1,4 @@
-//! What every communicator promises: results, and what happens when ranks disagree, leave, fail or do not come.
+//! Conformance suite of communicators: results, and errors when ranks disagree, leave, fail or do not come.
 
 use std::path::Path;
 use std::sync::Mutex;

@@ -1,4 +1,4 @@
-//! What TCP does on this machine without the library: a bare loop over one connection.
+//! Limits of TCP on this machine: a loop over one connection, without the library.
 
 #![expect(clippy::disallowed_methods, reason = "a benchmark measures real time")]
 
