@@ -21,7 +21,7 @@ use crate::message::{
 use crate::{JoinError, Topology};
 use hello::EPOCH;
 use pulse::Pulse;
-use socket::{read, wait_for, write};
+use socket::{is_within_machine, read, wait_for, write};
 
 pub use join::Rendezvous;
 
@@ -106,6 +106,11 @@ impl Transport for Tcp {
             }
         }
         wait_for(&mut awaited, time);
+    }
+
+    /// What stays within the machine is not damaged on its way.
+    fn keeps_whole(&self, peer: usize) -> bool {
+        self.links[peer].as_ref().is_some_and(|link| is_within_machine(&link.stream))
     }
 
     fn health<R>(&self, look: impl FnOnce(&mut Health) -> R) -> R {

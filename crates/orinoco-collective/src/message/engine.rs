@@ -28,6 +28,8 @@ pub struct Engine {
     /// Pieces under way, in order. The next to begin follows the last of them.
     active: VecDeque<Piece>,
     next_piece: u32,
+    /// Pieces that are done, for their memory.
+    done: Vec<Piece>,
     links: Vec<Link>,
     /// Messages of rounds to which this rank has not come.
     early: Vec<Early>,
@@ -53,6 +55,8 @@ struct Link {
     outgoing: VecDeque<Outgoing>,
     /// Message that is being received.
     incoming: Option<Incoming>,
+    /// It keeps payloads whole by itself: they have no checksum.
+    keeps_whole: bool,
     /// Messages sent and received so far; both wrap around.
     sent: u32,
     received: u32,
@@ -115,10 +119,16 @@ impl Engine {
             plan: None,
             active: VecDeque::new(),
             next_piece: 0,
+            done: Vec::new(),
             links: (0..ranks).map(|_| Link::default()).collect(),
             early: Vec::new(),
             spare: Vec::new(),
         }
+    }
+
+    /// Sends payloads to `peer` without a checksum, and expects none: the link keeps them whole by itself. Both ends must do so.
+    pub fn trust_link(&mut self, peer: usize) {
+        self.links[peer].keeps_whole = true;
     }
 
     /// This rank's number.
@@ -188,7 +198,7 @@ impl Engine {
                 operation: self.operation,
                 number: link.sent,
                 piece: outgoing.piece,
-                checksum: checksum(spans.map(|span| memory.bytes(span))),
+                checksum: (!link.keeps_whole).then(|| checksum(spans.map(|span| memory.bytes(span)))),
                 call: self.call,
                 len: plan.message_bytes(transfer) as u64,
             });
@@ -227,7 +237,8 @@ impl Engine {
     pub fn accept(&mut self, peer: usize, header: &Header) -> Result<bool, Refusal> {
         let link = &self.links[peer];
         assert!(link.incoming.is_none(), "one message of a peer at a time");
-        if header.epoch != self.epoch || header.number != link.received {
+        let is_checked = header.checksum.is_some();
+        if header.epoch != self.epoch || header.number != link.received || is_checked == link.keeps_whole {
             return Err(Refusal::Unexpected);
         }
         let ahead = header.operation.wrapping_sub(self.operation);
@@ -282,15 +293,14 @@ impl Engine {
         link.received = link.received.wrapping_add(1);
         let at = self.active_place(place.piece).expect("a piece under way waits for it");
         let plan = self.plan.as_ref().expect("a plan of the operation under way");
-        let is_whole = match &early {
-            Some(bytes) => checksum([&bytes[..]].into_iter()) == header.checksum,
+        let found = || match &early {
+            Some(bytes) => checksum([&bytes[..]].into_iter()),
             None => {
                 let regions = place.transfer(plan).regions.iter();
-                let spans = regions.map(|region| memory.bytes(plan.span(place.piece, *region)));
-                checksum(spans) == header.checksum
+                checksum(regions.map(|region| memory.bytes(plan.span(place.piece, *region))))
             }
         };
-        if !is_whole {
+        if header.checksum.is_some_and(|expected| found() != expected) {
             return Err(Refusal::Damaged);
         }
         match early {
@@ -336,20 +346,14 @@ impl Engine {
                 .front()
                 .is_some_and(|piece| piece.round == plan.schedule(piece.number).rounds.len())
             {
-                self.active.pop_front();
+                self.done.extend(self.active.pop_front());
             }
             if self.active.len() == PIECES_ACTIVE || self.next_piece == plan.pieces() {
                 break;
             }
             let number = self.next_piece;
             self.next_piece += 1;
-            self.active.push_back(Piece {
-                number,
-                round: 0,
-                unsent: 0,
-                received: Vec::new(),
-                outgoing: vec![0; ranks],
-            });
+            self.active.push_back(Piece::new(number, ranks, self.done.pop()));
             let at = self.active.len() - 1;
             if !plan.schedule(number).rounds.is_empty() {
                 self.enter(at, memory);
@@ -416,6 +420,18 @@ impl Engine {
 
     fn active_place(&self, piece: u32) -> Option<usize> {
         self.active.iter().position(|active| active.number == piece)
+    }
+}
+
+impl Piece {
+    /// A piece before its first round, in the memory of an older one.
+    fn new(number: u32, ranks: usize, older: Option<Self>) -> Self {
+        let (mut received, mut outgoing) =
+            older.map_or_else(Default::default, |older| (older.received, older.outgoing));
+        received.clear();
+        outgoing.clear();
+        outgoing.resize(ranks, 0);
+        Self { number, round: 0, unsent: 0, received, outgoing }
     }
 }
 

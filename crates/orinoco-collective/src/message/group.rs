@@ -38,7 +38,7 @@ pub struct MessageSettings {
 }
 
 impl Default for MessageSettings {
-    /// A minute, half a second, 200 us, reproducible, pieces of 256 KiB.
+    /// A minute, half a second, 200 us, reproducible, pieces of 512 KiB.
     fn default() -> Self {
         Self {
             deadline: Duration::from_secs(60),
@@ -46,7 +46,7 @@ impl Default for MessageSettings {
             busy_poll: Duration::from_micros(200),
             order: Order::Reproducible,
             algorithm: None,
-            piece_bytes: 256 << 10,
+            piece_bytes: 512 << 10,
         }
     }
 }
@@ -76,7 +76,10 @@ const SLEEP: Duration = Duration::from_millis(20);
 impl<T: Transport> MessageGroup<T> {
     /// Creates the group of an engine's rank. All links of the transport are open.
     pub fn new(transport: T, topology: Topology, rank: usize, epoch: u32, settings: MessageSettings) -> Self {
-        let engine = Engine::new(rank, topology.ranks(), epoch);
+        let mut engine = Engine::new(rank, topology.ranks(), epoch);
+        (0..topology.ranks())
+            .filter(|peer| transport.keeps_whole(*peer))
+            .for_each(|peer| engine.trust_link(peer));
         let (plans, scratch, partial) = (VecDeque::new(), Vec::new(), Vec::new());
         let origin = Ticks::now();
         Self { transport, engine, topology, settings, plans, scratch, partial, epoch, origin }

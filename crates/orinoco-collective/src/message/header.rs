@@ -4,14 +4,14 @@
 //!
 //! | Bytes | Content |
 //! |---|---|
-//! | 0 | kind of message: 1 |
+//! | 0 | kind of message: 1 with a checksum of the payload, 2 without |
 //! | 1 | algorithm of the schedule, its place in [`Algorithm::ALL`] |
 //! | 2-3 | number of the message among those of the piece on its link, in this direction |
 //! | 4-7 | epoch |
 //! | 8-11 | number of the operation in the epoch; wraps around |
 //! | 12-15 | number of the message on its link, in this direction; wraps around |
 //! | 16-19 | piece of the vector |
-//! | 20-23 | CRC32C (Castagnoli) of the payload |
+//! | 20-23 | CRC32C (Castagnoli) of the payload, or 0 |
 //! | 24-31 | code of the [`Call`] |
 //! | 32-39 | bytes of the payload |
 //! | 40-43 | 0 |
@@ -21,8 +21,10 @@ use crate::{Algorithm, Call};
 
 /// Bytes of a header.
 pub const HEADER_BYTES: usize = 48;
-/// Kind of a message that carries elements.
-const KIND: u8 = 1;
+/// Kind of a message whose payload has a checksum.
+const CHECKED: u8 = 1;
+/// Kind of a message whose link keeps payloads whole by itself.
+const UNCHECKED: u8 = 2;
 /// Bytes that the header's own checksum covers.
 const CHECKED_BYTES: usize = HEADER_BYTES - 4;
 
@@ -35,8 +37,8 @@ pub struct Header {
     pub(super) operation: u32,
     pub(super) number: u32,
     pub(super) piece: u32,
-    /// CRC32C of the payload.
-    pub(super) checksum: u32,
+    /// CRC32C of the payload, unless the link keeps payloads whole by itself.
+    pub(super) checksum: Option<u32>,
     pub(super) call: Call,
     pub(super) len: u64,
 }
@@ -50,14 +52,14 @@ impl Header {
     /// The header as it is sent.
     pub fn encode(&self) -> [u8; HEADER_BYTES] {
         let mut bytes = [0; HEADER_BYTES];
-        bytes[0] = KIND;
+        bytes[0] = if self.checksum.is_some() { CHECKED } else { UNCHECKED };
         bytes[1] = self.algorithm as u8;
         bytes[2..4].copy_from_slice(&self.message.to_le_bytes());
         bytes[4..8].copy_from_slice(&self.epoch.to_le_bytes());
         bytes[8..12].copy_from_slice(&self.operation.to_le_bytes());
         bytes[12..16].copy_from_slice(&self.number.to_le_bytes());
         bytes[16..20].copy_from_slice(&self.piece.to_le_bytes());
-        bytes[20..24].copy_from_slice(&self.checksum.to_le_bytes());
+        bytes[20..24].copy_from_slice(&self.checksum.unwrap_or(0).to_le_bytes());
         bytes[24..32].copy_from_slice(&self.call.code().to_le_bytes());
         bytes[32..40].copy_from_slice(&self.len.to_le_bytes());
         let checksum = crc32c::crc32c(&bytes[..CHECKED_BYTES]);
@@ -70,9 +72,14 @@ impl Header {
         let four = |start: usize| u32::from_le_bytes(bytes[start..start + 4].try_into().expect("four bytes"));
         let eight =
             |start: usize| u64::from_le_bytes(bytes[start..start + 8].try_into().expect("eight bytes"));
-        if bytes[0] != KIND || four(CHECKED_BYTES) != crc32c::crc32c(&bytes[..CHECKED_BYTES]) {
+        if four(CHECKED_BYTES) != crc32c::crc32c(&bytes[..CHECKED_BYTES]) {
             return None;
         }
+        let checksum = match bytes[0] {
+            CHECKED => Some(four(20)),
+            UNCHECKED => None,
+            _ => return None,
+        };
         Some(Self {
             algorithm: *Algorithm::ALL.get(usize::from(bytes[1]))?,
             message: u16::from_le_bytes([bytes[2], bytes[3]]),
@@ -80,7 +87,7 @@ impl Header {
             operation: four(8),
             number: four(12),
             piece: four(16),
-            checksum: four(20),
+            checksum,
             call: Call::from_code(eight(24)),
             len: eight(32),
         })
@@ -106,7 +113,7 @@ mod tests {
             operation: 77,
             number: 12,
             piece: 4,
-            checksum: checksum([payload].into_iter()),
+            checksum: Some(checksum([payload].into_iter())),
             call: Call::from_code(1 << 60),
             len: payload.len() as u64,
         }
@@ -121,11 +128,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_a_header_or_none(start in prop::array::uniform32(any::<u8>()), is_checked in any::<bool>()) {
+        fn any_bytes_are_a_header_or_none(start in prop::array::uniform32(any::<u8>()), is_checked in any::<bool>(), kind in CHECKED..=UNCHECKED) {
             let mut bytes = [0; HEADER_BYTES];
             bytes[..32].copy_from_slice(&start);
             if is_checked {
-                bytes[0] = KIND;
+                bytes[0] = kind;
+                if kind == UNCHECKED {
+                    bytes[20..24].fill(0);
+                }
                 let checksum = crc32c::crc32c(&bytes[..CHECKED_BYTES]).to_le_bytes();
                 bytes[CHECKED_BYTES..].copy_from_slice(&checksum);
             }
@@ -140,7 +150,7 @@ mod tests {
             let mut bytes = [&header(&payload).encode()[..], &payload].concat();
             bytes[bit / 8] ^= 1 << (bit % 8);
             let changed = Header::decode(bytes[..HEADER_BYTES].try_into().unwrap());
-            let is_right = changed.is_some_and(|changed| checksum([&bytes[HEADER_BYTES..]].into_iter()) == changed.checksum);
+            let is_right = changed.is_some_and(|changed| Some(checksum([&bytes[HEADER_BYTES..]].into_iter())) == changed.checksum);
             prop_assert!(!is_right);
         }
     }

@@ -137,6 +137,8 @@ fn all_calls(ranks: usize, counts: &[usize]) -> Vec<Planned> {
 /// Runs the ranks until the end, with a fault. Returns them, and the time of the fault.
 fn run(simulator: &mut Simulator, ranks: usize, calls: &[Planned], fault: Fault) -> (Vec<Rank>, Nanos) {
     let net = Net::new(ranks, simulator.rng().u64(..));
+    let keeps_whole = simulator.rng().bool() && !matches!(fault, Fault::Damaged { .. });
+    net.borrow_mut().keeps_whole = keeps_whole;
     let calls_of = |rank: usize, rng: &mut Rng| {
         let mut calls = calls.to_vec();
         if fault == Fault::OtherCall(rank) {

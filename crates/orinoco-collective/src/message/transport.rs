@@ -15,6 +15,9 @@ pub trait Transport {
     /// Waits until a message may have come, but no longer than `time`. May return early.
     fn wait(&mut self, engine: &Engine, time: Duration);
 
+    /// Whether the link with a peer keeps payloads whole by itself, at both ends. Others have a checksum.
+    fn keeps_whole(&self, peer: usize) -> bool;
+
     /// Looks at the group's health, or changes it.
     fn health<R>(&self, look: impl FnOnce(&mut Health) -> R) -> R;
 }

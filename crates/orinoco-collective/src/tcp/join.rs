@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use super::hello::{Answer, EPOCH, HELLO_BYTES, Hello, Use};
 use super::lobby::Lobby;
+use super::socket::set_up;
 use crate::JoinError;
 use crate::clock::{Ticks, pause};
 use crate::message::{MessageSettings, Order};
@@ -286,15 +287,8 @@ impl Joining {
     }
 }
 
-/// Sets up a connection for messages or notices.
 fn ready(stream: TcpStream) -> Result<TcpStream, JoinError> {
-    let set_up = || {
-        stream.set_read_timeout(None)?;
-        stream.set_write_timeout(None)?;
-        stream.set_nodelay(true)?;
-        stream.set_nonblocking(true)
-    };
-    set_up().map_err(JoinError::System)?;
+    set_up(&stream).map_err(JoinError::System)?;
     Ok(stream)
 }
 

@@ -7,13 +7,37 @@ use std::time::Duration;
 
 use rustix::event::{EventfdFlags, PollFd, Timespec, eventfd, poll};
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, sendmsg};
+use rustix::net::sockopt::set_tcp_congestion;
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, send, sendmsg};
 
 use crate::message::Moved;
 
+/// Sets up a connection for messages or notices.
+pub(super) fn set_up(stream: &TcpStream) -> std::io::Result<()> {
+    stream.set_read_timeout(None)?;
+    stream.set_write_timeout(None)?;
+    stream.set_nodelay(true)?;
+    stream.set_nonblocking(true)?;
+    if is_within_machine(stream) {
+        // Nothing is congested there. BBR, the default of some systems, paces what it sends by timers, and takes up to twice the
+        // time. Reno is in every kernel; where it is refused, the default stays.
+        let _ = set_tcp_congestion(stream, "reno");
+    }
+    Ok(())
+}
+
+/// Whether both ends are on this machine.
+pub(super) fn is_within_machine(stream: &TcpStream) -> bool {
+    stream.peer_addr().is_ok_and(|peer| peer.ip().is_loopback())
+}
+
 pub(super) fn write(stream: &TcpStream, slices: &[IoSlice<'_>]) -> Moved {
     let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-    match sendmsg(stream, slices, &mut SendAncillaryBuffer::default(), flags) {
+    let sent = match slices {
+        [slice] => send(stream, slice, flags),
+        _ => sendmsg(stream, slices, &mut SendAncillaryBuffer::default(), flags),
+    };
+    match sent {
         Ok(0) | Err(Errno::AGAIN | Errno::INTR | Errno::NOBUFS) => Moved::Later,
         Ok(bytes) => Moved::Bytes(bytes),
         Err(_) => Moved::Closed,

@@ -119,6 +119,8 @@ pub(super) struct Net {
     pub(super) notices: Vec<Vec<Stream>>,
     /// Ranks to which something was written, or from which something was read, since they were last looked at.
     pub(super) touched: Vec<usize>,
+    /// Streams do not damage their bytes, and payloads have no checksum.
+    pub(super) keeps_whole: bool,
 }
 
 impl Net {
@@ -126,7 +128,8 @@ impl Net {
         let streams = || (0..ranks).map(|_| (0..ranks).map(|_| Stream::default()).collect()).collect();
         let (data, notices) = (streams(), streams());
         let rng = Rng::with_seed(seed);
-        Rc::new(RefCell::new(Self { now: Nanos(0), rng, data, notices, touched: Vec::new() }))
+        let (now, touched) = (Nanos(0), Vec::new());
+        Rc::new(RefCell::new(Self { now, rng, data, notices, touched, keeps_whole: false }))
     }
 
     /// Time at which something arrives at a rank next, after now.
@@ -190,6 +193,10 @@ impl Transport for SimulatedTransport {
 
     fn wait(&mut self, _: &Engine, _: Duration) {
         unreachable!("a simulated rank waits in its scenario");
+    }
+
+    fn keeps_whole(&self, _: usize) -> bool {
+        self.net.borrow().keeps_whole
     }
 
     fn health<R>(&self, look: impl FnOnce(&mut Health) -> R) -> R {

@@ -9,6 +9,7 @@ use orinoco_core::Nanos;
 use zerocopy::IntoBytes;
 
 use super::super::attempt::Attempt;
+use super::super::transport::Transport;
 use super::super::{Engine, Memory, Moved, NOTICE_BYTES, Notice, OperationPlan};
 use super::calls::{Planned, Vectors};
 use super::net::{Net, SimulatedTransport};
@@ -53,9 +54,12 @@ impl Rank {
         silence: Duration,
         deadline: Duration,
     ) -> Self {
+        let transport = SimulatedTransport::new(rank, ranks, net, silence);
+        let mut engine = Engine::new(rank, ranks, EPOCH);
+        (0..ranks).filter(|peer| transport.keeps_whole(*peer)).for_each(|peer| engine.trust_link(peer));
         Self {
-            transport: SimulatedTransport::new(rank, ranks, net, silence),
-            engine: Engine::new(rank, ranks, EPOCH),
+            transport,
+            engine,
             calls,
             deadline,
             begun: 0,
