@@ -108,7 +108,7 @@ impl Transport for Tcp {
         wait_for(&mut awaited, time);
     }
 
-    /// What stays within the machine is not damaged on its way.
+    /// Bytes that stay within the machine are not damaged on their way.
     fn keeps_whole(&self, peer: usize) -> bool {
         self.links[peer].as_ref().is_some_and(|link| is_within_machine(&link.stream))
     }
