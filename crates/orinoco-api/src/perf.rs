@@ -21,7 +21,7 @@ pub struct PerfReport {
     pub redop: Option<String>,
     /// Number of ranks.
     pub ranks: usize,
-    /// Transport: `shm` or `tcp`.
+    /// Transport: `shm`, `tcp` (encrypted) or `tcp-plaintext`.
     pub transport: String,
     /// Processor cores that the ranks share.
     pub cores: usize,

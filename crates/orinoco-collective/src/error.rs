@@ -7,6 +7,7 @@ use thiserror::Error;
 
 use crate::FailureCause;
 use crate::call::Call;
+use crate::security::KeyError;
 
 /// Fault of a collective operation.
 #[derive(Debug, Error)]
@@ -107,7 +108,7 @@ pub enum JoinError {
     Failed(#[from] CollectiveError),
     /// An address is not of this machine.
     #[error(
-        "{address} is not of this machine; connections between machines need authentication, which this version does not have"
+        "{address} is not of this machine; connections between machines need keys: a group key, or a key pair for each rank"
     )]
     Unprotected {
         /// The address.
@@ -151,7 +152,7 @@ pub enum JoinError {
     #[error("setting up connections")]
     System(#[source] io::Error),
     /// Some ranks did not join.
-    #[error("ranks {missing:?} did not join {at} within {} ms", waited.as_millis())]
+    #[error("ranks {missing:?} did not join {at} within {} ms{}", waited.as_millis(), refusals(*turned_away))]
     Missing {
         /// Ranks that did not join.
         missing: Vec<usize>,
@@ -159,5 +160,42 @@ pub enum JoinError {
         at: String,
         /// Time waited.
         waited: Duration,
+        /// Connections that did not have the right key.
+        turned_away: usize,
     },
+    /// A key cannot be made.
+    #[error("making a key")]
+    Key(#[from] KeyError),
+    /// The key is to come from a file, but there is none.
+    #[error("a key that rank 0 puts into a file needs a file through which the ranks meet")]
+    NoKeyFile,
+    /// The key pair is not the one of this rank.
+    #[error(
+        "the list of {keys} public keys must have one for each of {ranks} ranks, and that of rank {rank} must be of this rank's key pair"
+    )]
+    OwnKey {
+        /// This rank.
+        rank: usize,
+        /// Number of ranks.
+        ranks: usize,
+        /// Number of keys in the list.
+        keys: usize,
+    },
+    /// Whoever listens at a rank's address does not have that rank's key.
+    #[error("what answers at {address} does not have the key of rank {rank}")]
+    Untrusted {
+        /// The rank.
+        rank: usize,
+        /// Its address.
+        address: SocketAddr,
+    },
+}
+
+/// Words about connections without the right key.
+fn refusals(turned_away: usize) -> String {
+    match turned_away {
+        0 => String::new(),
+        1 => "; 1 connection was refused because of its key".to_owned(),
+        _ => format!("; {turned_away} connections were refused because of their keys"),
+    }
 }

@@ -26,6 +26,7 @@ mod publish;
 mod reduce;
 mod reduction_tree;
 mod schedule;
+mod security;
 mod shm;
 mod tcp;
 mod topology;
@@ -43,6 +44,7 @@ pub use message::{
     NOTICE_BYTES, Notice, OperationPlan, Order, Refusal, Span, StreamReceiver, StreamSender, Transport,
 };
 pub use schedule::{Buffer, Local, Region, Round, Schedule, Transfer, Unsupported, schedule};
+pub use security::{GroupKey, KeyError, KeyPair, PublicKey, Security};
 pub use shm::{Limits, Settings, ShmGroup};
-pub use tcp::{Rendezvous, Tcp, TcpGroup};
+pub use tcp::{Rendezvous, Tcp, TcpGroup, TcpSettings};
 pub use topology::Topology;

@@ -3,27 +3,31 @@
 //! The caller's thread sends and receives messages by itself, without a thread in between: a short message is on its way before the
 //! call waits. A thread of the group exchanges notices, so that a rank that computes gives signs of life.
 
+mod connection;
 mod hello;
 mod join;
 mod lobby;
 mod pulse;
+mod rendezvous;
+mod settings;
 mod socket;
 
-use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags};
 
 use crate::message::{
-    Engine, Health, LinkFault, Memory, MessageGroup, MessageSettings, StreamReceiver, StreamSender, Transport,
+    Engine, Health, LinkFault, Memory, MessageGroup, StreamReceiver, StreamSender, Transport,
 };
 use crate::{JoinError, Topology};
+use connection::Connection;
 use hello::EPOCH;
 use pulse::Pulse;
-use socket::{is_within_machine, read, wait_for, write};
+use socket::wait_for;
 
-pub use join::Rendezvous;
+pub use rendezvous::Rendezvous;
+pub use settings::TcpSettings;
 
 /// Operations among ranks that are connected by TCP, as one of them.
 pub type TcpGroup = MessageGroup<Tcp>;
@@ -34,23 +38,22 @@ const RANKS_MAX: usize = 64;
 impl TcpGroup {
     /// Joins a group as one of its ranks. Returns when all have joined.
     ///
-    /// Connections are neither encrypted nor authenticated: only addresses of this machine (loopback) are accepted.
-    ///
     /// # Errors
-    /// If an address is not of this machine, if this rank cannot listen at its own, or if not all join before the deadline.
+    /// If an address is of another machine and there are no keys, if this rank cannot listen at its own address, if a rank has other
+    /// settings or another key, or if not all join before the deadline.
     pub fn join(
         rendezvous: &Rendezvous,
         rank: usize,
         ranks: usize,
-        settings: MessageSettings,
+        settings: TcpSettings,
     ) -> Result<Self, JoinError> {
         if rank >= ranks || ranks > RANKS_MAX {
             return Err(JoinError::Ranks { rank, ranks, max: RANKS_MAX });
         }
         let links = join::join(rendezvous, rank, ranks, &settings)?;
         let (notices, messages) = links.into_iter().unzip();
-        let tcp = Tcp::new(rank, messages, notices, settings.silence).map_err(JoinError::System)?;
-        Ok(Self::new(tcp, Topology::flat(ranks), rank, EPOCH, settings))
+        let tcp = Tcp::new(rank, messages, notices, settings.messages.silence).map_err(JoinError::System)?;
+        Ok(Self::new(tcp, Topology::flat(ranks), rank, EPOCH, settings.messages))
     }
 }
 
@@ -62,7 +65,7 @@ pub struct Tcp {
 }
 
 struct Link {
-    stream: TcpStream,
+    connection: Connection,
     sender: StreamSender,
     receiver: StreamReceiver,
 }
@@ -70,13 +73,13 @@ struct Link {
 impl Tcp {
     fn new(
         rank: usize,
-        messages: Vec<Option<TcpStream>>,
-        notices: Vec<Option<TcpStream>>,
+        messages: Vec<Option<Connection>>,
+        notices: Vec<Option<Connection>>,
         silence: Duration,
     ) -> std::io::Result<Self> {
-        let link = |(peer, stream): (usize, Option<TcpStream>)| {
+        let link = |(peer, connection): (usize, Option<Connection>)| {
             let (sender, receiver) = (StreamSender::new(peer), StreamReceiver::new(peer));
-            stream.map(|stream| Link { stream, sender, receiver })
+            connection.map(|connection| Link { connection, sender, receiver })
         };
         let links = messages.into_iter().enumerate().map(link).collect();
         Ok(Self { links, pulse: Pulse::start(rank, EPOCH, notices, silence)? })
@@ -87,9 +90,9 @@ impl Transport for Tcp {
     fn carry(&mut self, engine: &mut Engine, memory: &mut Memory<'_>) -> Result<bool, LinkFault> {
         let mut has_moved = false;
         for link in self.links.iter_mut().flatten() {
-            let stream = &link.stream;
-            has_moved |= link.sender.send(engine, memory, |slices| write(stream, slices))?;
-            has_moved |= link.receiver.receive(engine, memory, |into| read(stream, into))?;
+            let connection = &mut link.connection;
+            has_moved |= link.sender.send(engine, memory, |slices| connection.write(slices))?;
+            has_moved |= link.receiver.receive(engine, memory, |into| connection.read(into))?;
         }
         Ok(has_moved)
     }
@@ -102,15 +105,14 @@ impl Transport for Tcp {
             flags.set(PollFlags::IN, engine.awaits(peer) && !link.receiver.is_parked());
             flags.set(PollFlags::OUT, engine.has_message(peer));
             if !flags.is_empty() {
-                awaited.push(PollFd::new(&link.stream, flags));
+                awaited.push(PollFd::new(&link.connection, flags));
             }
         }
         wait_for(&mut awaited, time);
     }
 
-    /// Bytes that stay within the machine are not damaged on their way.
     fn keeps_whole(&self, peer: usize) -> bool {
-        self.links[peer].as_ref().is_some_and(|link| is_within_machine(&link.stream))
+        self.links[peer].as_ref().is_some_and(|link| link.connection.keeps_whole())
     }
 
     fn health<R>(&self, look: impl FnOnce(&mut Health) -> R) -> R {

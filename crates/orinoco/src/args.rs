@@ -376,8 +376,8 @@ pub(crate) struct PerfArgs {
     /// Number of ranks, each a process on this machine
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=64))]
     pub(crate) ranks: u8,
-    /// Transport: shared memory, or TCP connections within this machine
-    #[arg(long, value_name = "NAME", default_value = "shm", value_parser = ["shm", "tcp"])]
+    /// Transport: shared memory, or TCP connections within this machine, encrypted (tcp) or not (tcp-plaintext)
+    #[arg(long, value_name = "NAME", default_value = "shm", value_parser = ["shm", "tcp", "tcp-plaintext"])]
     pub(crate) transport: String,
     /// Measure as this rank, in a process that `orinoco perf` starts
     #[arg(long, hide = true, requires = "group")]

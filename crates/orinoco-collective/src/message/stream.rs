@@ -16,6 +16,8 @@ pub enum Moved {
     Later,
     /// None will ever move again.
     Closed,
+    /// They were damaged on their way, or are not those of the peer.
+    Damaged,
 }
 
 /// Most bytes of a payload that is sent in one piece with its header: copying it takes less time than a second slice.
@@ -65,7 +67,7 @@ impl StreamSender {
                     has_moved = true;
                 }
                 Moved::Later => break,
-                Moved::Closed => self.is_closed = true,
+                Moved::Closed | Moved::Damaged => self.is_closed = true,
             }
         }
         Ok(has_moved)
@@ -143,6 +145,9 @@ impl StreamReceiver {
                 Moved::Bytes(_) => has_moved = true,
                 Moved::Later => break,
                 Moved::Closed => return Err(LinkFault::Closed { peer: self.peer }),
+                Moved::Damaged => {
+                    return Err(LinkFault::Refused { peer: self.peer, refusal: Refusal::Damaged });
+                }
             }
         }
         Ok(has_moved)

@@ -76,7 +76,12 @@ fn open(path: &Path, ranks: usize, start: Ticks, deadline: Duration) -> Result<S
         }
         let waited = Ticks::now().since(start);
         if waited >= deadline {
-            return Err(JoinError::Missing { missing: vec![0], at: path.display().to_string(), waited });
+            return Err(JoinError::Missing {
+                missing: vec![0],
+                at: path.display().to_string(),
+                waited,
+                turned_away: 0,
+            });
         }
         pause(LOOK_EVERY);
     }
@@ -110,7 +115,12 @@ fn wait_for_all(
         }
         let waited = Ticks::now().since(start);
         if waited >= deadline {
-            return Err(JoinError::Missing { missing, at: path.display().to_string(), waited });
+            return Err(JoinError::Missing {
+                missing,
+                at: path.display().to_string(),
+                waited,
+                turned_away: 0,
+            });
         }
         pause(LOOK_EVERY);
     }

@@ -1,4 +1,5 @@
-//! First message of each connection.
+//! First message of each connection. With keys, the first message of a handshake follows it; an answer that accepts it is followed
+//! by the second.
 //!
 //! Wire format, version 1: 48 bytes, numbers in little-endian order.
 //!
@@ -7,7 +8,7 @@
 //! | 0-7 | `ORINOCO` and a 0 |
 //! | 8-9 | version of the wire format: 1 |
 //! | 10 | use of the connection: 1 to ask rank 0 for all addresses, 2 notices, 3 messages; of the answer: 0 accepted, or a reason |
-//! | 11 | 0 |
+//! | 11 | protection: 0 none, 1 a group key, 2 key pairs |
 //! | 12-15 | epoch |
 //! | 16-19 | number of ranks |
 //! | 20-23 | rank of the sender |
@@ -45,11 +46,16 @@ pub(super) enum Answer {
     OtherRanks = 2,
     /// Other settings.
     OtherSettings = 3,
+    /// Another kind of protection.
+    OtherSecurity = 4,
+    /// The rank does not have the right key.
+    WrongKey = 5,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Hello {
     pub(super) kind: u8,
+    pub(super) security: u8,
     pub(super) epoch: u32,
     pub(super) ranks: u32,
     pub(super) from: u32,
@@ -64,6 +70,7 @@ impl Hello {
         bytes[..8].copy_from_slice(&MAGIC);
         bytes[8..10].copy_from_slice(&VERSION.to_le_bytes());
         bytes[10] = self.kind;
+        bytes[11] = self.security;
         for (start, number) in
             [(12, self.epoch), (16, self.ranks), (20, self.from), (24, self.to), (32, self.settings)]
         {
@@ -84,6 +91,7 @@ impl Hello {
             && four(CHECKED_BYTES) == crc32c::crc32c(&bytes[..CHECKED_BYTES]);
         is_right.then(|| Self {
             kind: bytes[10],
+            security: bytes[11],
             epoch: four(12),
             ranks: four(16),
             from: four(20),
@@ -97,9 +105,15 @@ impl Hello {
         [Use::Directory, Use::Notices, Use::Messages].into_iter().find(|purpose| *purpose as u8 == self.kind)
     }
 
+    /// The answer to a hello, made of this rank's own.
+    pub(super) fn answered(&self, answer: Answer) -> Self {
+        Self { kind: answer as u8, ..*self }
+    }
+
     pub(super) fn answer(&self) -> Option<Answer> {
         let all = [Answer::Accepted, Answer::WrongRank, Answer::OtherRanks, Answer::OtherSettings];
-        all.into_iter().find(|answer| *answer as u8 == self.kind)
+        let of_keys = [Answer::OtherSecurity, Answer::WrongKey];
+        all.into_iter().chain(of_keys).find(|answer| *answer as u8 == self.kind)
     }
 }
 

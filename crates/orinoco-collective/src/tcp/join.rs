@@ -1,67 +1,83 @@
 //! Connection of a group: each rank connects to all lower ranks and accepts connections of all higher ranks.
 
 use std::fs;
-use std::io::{self, Read, Write};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
-use std::path::{Path, PathBuf};
+use std::io::{self, ErrorKind};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::path::Path;
 use std::time::Duration;
 
+use super::connection::Connection;
 use super::hello::{Answer, EPOCH, HELLO_BYTES, Hello, Use};
 use super::lobby::Lobby;
+use super::rendezvous::{Meeting, Rendezvous, decode, directory_bytes, encode};
+use super::settings::TcpSettings;
 use super::socket::set_up;
 use crate::JoinError;
 use crate::clock::{Ticks, pause};
 use crate::message::{MessageSettings, Order};
-use crate::publish::{fault, publish};
-
-/// Meeting point of the ranks of a group.
-#[derive(Debug, Clone)]
-pub enum Rendezvous {
-    /// The address of each rank, in order.
-    List(Vec<SocketAddr>),
-    /// The address of rank 0, which tells the others' addresses to all.
-    Address(SocketAddr),
-    /// A file in which rank 0 writes its address. It is removed when all have joined.
-    File(PathBuf),
-}
+use crate::publish::fault;
+use crate::security::{GroupKey, HANDSHAKE_BYTES, Handshake, Keys, Security};
 
 /// A connection for notices and one for messages, for each other rank.
-type Links = Vec<(Option<TcpStream>, Option<TcpStream>)>;
+type Links = Vec<(Option<Connection>, Option<Connection>)>;
 
 /// Time between two attempts to connect, and between two looks for a file.
 const RETRY: Duration = Duration::from_millis(5);
-/// Longest time for one attempt to connect, and for an answer to a hello.
+/// Longest time for one attempt to connect.
 const ATTEMPT: Duration = Duration::from_secs(5);
-/// Bytes of an address in a directory: IPv6 or mapped IPv4, and the port.
-const ENTRY_BYTES: usize = 18;
+/// Least time for an answer, however late it is.
+const ANSWER_MIN: Duration = Duration::from_millis(5);
 
 pub(super) fn join(
     rendezvous: &Rendezvous,
     rank: usize,
     ranks: usize,
-    settings: &MessageSettings,
+    settings: &TcpSettings,
 ) -> Result<Links, JoinError> {
-    let joining =
-        Joining { rank, ranks, settings: digest(settings), deadline: settings.deadline, start: Ticks::now() };
+    let mut joining = Joining {
+        rank,
+        ranks,
+        settings: digest(&settings.messages),
+        keys: Keys::Plaintext,
+        deadline: settings.messages.deadline,
+        start: Ticks::now(),
+    };
+    let is_file = matches!(rendezvous, Rendezvous::File(_));
+    match &settings.security {
+        Security::Plaintext => {}
+        Security::FileKey if !is_file => return Err(JoinError::NoKeyFile),
+        Security::FileKey if rank == 0 => joining.keys = Keys::Group(GroupKey::generate()?),
+        // It is read from the file, together with the address.
+        Security::FileKey => {}
+        Security::GroupKey(key) => joining.keys = Keys::Group(key.clone()),
+        Security::KeyPairs { own, public } => {
+            if public.get(rank) != Some(&own.public()) || public.len() != ranks {
+                return Err(JoinError::OwnKey { rank, ranks, keys: public.len() });
+            }
+            joining.keys = Keys::Pairs { own: own.clone(), public: public.clone() };
+        }
+    }
+    let has_file_key = matches!(settings.security, Security::FileKey);
     let (mut lobby, addresses) = match rendezvous {
         Rendezvous::List(addresses) => {
             assert_eq!(addresses.len(), ranks, "one address for each rank");
-            addresses.iter().try_for_each(check_loopback)?;
-            (open(addresses[rank])?, addresses.clone())
+            addresses.iter().try_for_each(|address| joining.check(address))?;
+            (joining.open(addresses[rank])?, addresses.clone())
         }
-        Rendezvous::Address(address) if rank == 0 => joining.publish_directory(open(*address)?)?,
+        Rendezvous::Address(address) if rank == 0 => joining.publish_directory(joining.open(*address)?)?,
         Rendezvous::Address(address) => joining.ask_directory(*address)?,
-        Rendezvous::File(path) if rank == 0 => {
-            let lobby = open(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
-            let address = lobby.address().map_err(JoinError::System)?;
-            publish(path, |mut file| writeln!(file, "{address}"))?;
-            let found = joining.publish_directory(lobby);
-            let removed = fs::remove_file(path);
-            let found = found?;
-            removed.map_err(|source| fault("removing", path, source))?;
-            found
+        Rendezvous::File(path) if rank == 0 => joining.meet_at(path, has_file_key)?,
+        Rendezvous::File(path) => {
+            let meeting = joining.find_meeting(path)?;
+            if has_file_key {
+                let foreign = || JoinError::Foreign {
+                    path: path.clone(),
+                    found: "an address without a key".to_owned(),
+                };
+                joining.keys = Keys::Group(meeting.key.ok_or_else(foreign)?);
+            }
+            joining.ask_directory(meeting.address)?
         }
-        Rendezvous::File(path) => joining.ask_directory(joining.read_address(path)?)?,
     };
     joining.connect_all(&mut lobby, &addresses)
 }
@@ -76,23 +92,12 @@ fn digest(settings: &MessageSettings) -> u32 {
     crc32c::crc32c(format!("{order} {algorithm} {}", settings.piece_bytes).as_bytes())
 }
 
-fn open(address: SocketAddr) -> Result<Lobby, JoinError> {
-    check_loopback(&address)?;
-    Lobby::open(address).map_err(|source| JoinError::Listen { address, source })
-}
-
-fn check_loopback(address: &SocketAddr) -> Result<(), JoinError> {
-    match address.ip().is_loopback() {
-        true => Ok(()),
-        false => Err(JoinError::Unprotected { address: *address }),
-    }
-}
-
 /// One rank that joins.
 struct Joining {
     rank: usize,
     ranks: usize,
     settings: u32,
+    keys: Keys,
     deadline: Duration,
     start: Ticks,
 }
@@ -102,10 +107,26 @@ impl Joining {
         self.deadline.saturating_sub(Ticks::now().since(self.start))
     }
 
+    /// Without keys, only addresses of this machine are accepted.
+    fn check(&self, address: &SocketAddr) -> Result<(), JoinError> {
+        match self.keys {
+            Keys::Plaintext if !address.ip().is_loopback() => {
+                Err(JoinError::Unprotected { address: *address })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn open(&self, address: SocketAddr) -> Result<Lobby, JoinError> {
+        self.check(&address)?;
+        Lobby::open(address, self.keys.clone()).map_err(|source| JoinError::Listen { address, source })
+    }
+
     fn hello(&self, purpose: Use, to: usize, port: u16) -> Hello {
         let number = |number: usize| u32::try_from(number).expect("few ranks");
         Hello {
             kind: purpose as u8,
+            security: self.keys.code(),
             epoch: EPOCH,
             ranks: number(self.ranks),
             from: number(self.rank),
@@ -115,68 +136,75 @@ impl Joining {
         }
     }
 
+    /// Waits for all ranks as rank 0, which find its address in a file.
+    fn meet_at(&self, path: &Path, has_file_key: bool) -> Result<(Lobby, Vec<SocketAddr>), JoinError> {
+        let lobby = self.open(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
+        let address = lobby.address().map_err(JoinError::System)?;
+        let key = match &self.keys {
+            Keys::Group(key) if has_file_key => Some(key.clone()),
+            _ => None,
+        };
+        Meeting { address, key }.publish(path)?;
+        let found = self.publish_directory(lobby);
+        let removed = fs::remove_file(path);
+        let found = found?;
+        removed.map_err(|source| fault("removing", path, source))?;
+        Ok(found)
+    }
+
     /// Waits for all ranks as rank 0, and tells each where the others are.
     fn publish_directory(&self, mut lobby: Lobby) -> Result<(Lobby, Vec<SocketAddr>), JoinError> {
         let own = lobby.address().map_err(JoinError::System)?;
-        let mut found: Vec<Option<(SocketAddr, Option<TcpStream>)>> = (0..self.ranks).map(|_| None).collect();
+        let mut found: Vec<Option<(SocketAddr, Option<Connection>)>> =
+            (0..self.ranks).map(|_| None).collect();
         found[0] = Some((own, None));
         while found.iter().any(Option::is_none) {
-            let Some((stream, hello)) = lobby.next(self.rest()) else {
-                let missing = (0..self.ranks).filter(|rank| found[*rank].is_none()).collect();
-                return Err(self.missing(missing, own.to_string()));
+            let answer = |hello: &Hello| {
+                let is_missing = found.get(hello.from as usize).is_some_and(Option::is_none);
+                self.answer(hello, hello.purpose() == Some(Use::Directory) && is_missing)
             };
-            let from = hello.from as usize;
-            let is_new =
-                hello.purpose() == Some(Use::Directory) && found.get(from).is_some_and(Option::is_none);
-            let answer = if is_new { self.answer(&hello) } else { Answer::WrongRank };
-            let Some(stream) = self.reply(stream, answer) else { continue };
-            let Ok(address) = stream.peer_addr() else { continue };
-            found[from] = Some((SocketAddr::new(address.ip(), hello.port), Some(stream)));
+            let own_hello = self.hello(Use::Directory, 0, 0);
+            let Some((connection, hello)) = lobby.next(self.rest(), &own_hello, answer) else {
+                let missing = (0..self.ranks).filter(|rank| found[*rank].is_none()).collect();
+                return Err(self.missing(missing, own.to_string(), lobby.turned_away));
+            };
+            let Ok(address) = connection.stream().peer_addr() else { continue };
+            found[hello.from as usize] = Some((SocketAddr::new(address.ip(), hello.port), Some(connection)));
         }
-        let (addresses, streams): (Vec<_>, Vec<_>) = found.into_iter().flatten().unzip();
+        let (addresses, connections): (Vec<_>, Vec<_>) = found.into_iter().flatten().unzip();
         let directory = encode(&addresses);
-        for mut stream in streams.into_iter().flatten() {
+        for mut connection in connections.into_iter().flatten() {
             // A rank that does not get it does not connect, and is missed then.
-            let _ = stream.write_all(&directory);
+            let _ = connection.send_all(&directory, self.rest());
         }
         Ok((lobby, addresses))
     }
 
     /// Asks rank 0 where the others are.
     fn ask_directory(&self, address: SocketAddr) -> Result<(Lobby, Vec<SocketAddr>), JoinError> {
-        check_loopback(&address)?;
+        self.check(&address)?;
         let broken = |source| JoinError::Broken { rank: 0, address, source };
-        let stream = self.connect(0, address)?;
-        let own = stream.local_addr().map_err(broken)?;
-        let lobby = open(SocketAddr::new(own.ip(), 0))?;
+        let connection = self.connect(0, address)?;
+        let own = connection.stream().local_addr().map_err(broken)?;
+        let lobby = self.open(SocketAddr::new(own.ip(), 0))?;
         let port = lobby.address().map_err(JoinError::System)?.port();
-        let mut stream = self.greet(stream, 0, address, self.hello(Use::Directory, 0, port))?;
-        stream.set_read_timeout(Some(self.rest().max(RETRY))).map_err(broken)?;
-        let mut directory = vec![0; self.ranks * ENTRY_BYTES + 4];
-        stream.read_exact(&mut directory).map_err(broken)?;
+        let mut connection = self.greet(connection, 0, address, self.hello(Use::Directory, 0, port))?;
+        let mut directory = vec![0; directory_bytes(self.ranks)];
+        connection.receive_all(&mut directory, self.rest()).map_err(broken)?;
         let addresses = decode(&directory).ok_or(JoinError::NoRank { rank: 0, address })?;
-        addresses.iter().try_for_each(check_loopback)?;
+        addresses.iter().try_for_each(|address| self.check(address))?;
         Ok((lobby, addresses))
     }
 
-    /// Reads the address of rank 0, as soon as its file is there.
-    fn read_address(&self, path: &Path) -> Result<SocketAddr, JoinError> {
+    /// Reads the file of rank 0, as soon as it is there.
+    fn find_meeting(&self, path: &Path) -> Result<Meeting, JoinError> {
         loop {
-            match fs::read_to_string(path) {
-                Ok(text) => {
-                    let found = text.trim();
-                    return found.parse().map_err(|_| JoinError::Foreign {
-                        path: path.to_owned(),
-                        found: format!("\"{}\"", found.chars().take(40).collect::<String>()),
-                    });
+            match Meeting::read(path)? {
+                Some(meeting) => return Ok(meeting),
+                None if self.rest().is_zero() => {
+                    return Err(self.missing(vec![0], path.display().to_string(), 0));
                 }
-                Err(source) if source.kind() != io::ErrorKind::NotFound => {
-                    return Err(fault("reading", path, source));
-                }
-                Err(_) if self.rest().is_zero() => {
-                    return Err(self.missing(vec![0], path.display().to_string()));
-                }
-                Err(_) => pause(RETRY),
+                None => pause(RETRY),
             }
         }
     }
@@ -185,36 +213,39 @@ impl Joining {
         let mut links: Links = (0..self.ranks).map(|_| (None, None)).collect();
         for (peer, address) in addresses.iter().enumerate().take(self.rank) {
             let connect = |purpose| {
-                let hello = self.hello(purpose, peer, 0);
-                self.greet(self.connect(peer, *address)?, peer, *address, hello).and_then(ready)
+                self.greet(self.connect(peer, *address)?, peer, *address, self.hello(purpose, peer, 0))
             };
             links[peer] = (Some(connect(Use::Notices)?), Some(connect(Use::Messages)?));
         }
         let is_missing = |links: &Links, peer: usize| links[peer].0.is_none() || links[peer].1.is_none();
         while (self.rank + 1..self.ranks).any(|peer| is_missing(&links, peer)) {
-            let Some((stream, hello)) = lobby.next(self.rest()) else {
+            let answer = |hello: &Hello| {
+                let is_higher = (self.rank + 1..self.ranks).contains(&(hello.from as usize));
+                let is_missing = is_higher
+                    && match hello.purpose() {
+                        Some(Use::Notices) => links[hello.from as usize].0.is_none(),
+                        Some(Use::Messages) => links[hello.from as usize].1.is_none(),
+                        Some(Use::Directory) | None => false,
+                    };
+                self.answer(hello, is_missing && hello.to as usize == self.rank)
+            };
+            let own_hello = self.hello(Use::Messages, 0, 0);
+            let Some((connection, hello)) = lobby.next(self.rest(), &own_hello, answer) else {
                 let missing = (self.rank + 1..self.ranks).filter(|peer| is_missing(&links, *peer)).collect();
-                return Err(self.missing(missing, addresses[self.rank].to_string()));
+                return Err(self.missing(missing, addresses[self.rank].to_string(), lobby.turned_away));
             };
-            let from = hello.from as usize;
-            let is_higher = (self.rank + 1..self.ranks).contains(&from) && hello.to as usize == self.rank;
-            let place = match hello.purpose() {
-                Some(Use::Notices) if is_higher => Some(&mut links[from].0),
-                Some(Use::Messages) if is_higher => Some(&mut links[from].1),
-                _ => None,
-            };
-            let place = place.filter(|place| place.is_none());
-            let answer = if place.is_some() { self.answer(&hello) } else { Answer::WrongRank };
-            if let (Some(stream), Some(place)) = (self.reply(stream, answer), place) {
-                *place = Some(ready(stream)?);
-            }
+            let (notices, messages) = &mut links[hello.from as usize];
+            let place = if hello.purpose() == Some(Use::Notices) { notices } else { messages };
+            *place = Some(connection);
         }
         Ok(links)
     }
 
-    /// Answer to a hello of a rank that is expected.
-    fn answer(&self, hello: &Hello) -> Answer {
-        if hello.ranks as usize != self.ranks || hello.epoch != EPOCH {
+    /// Answer to a hello.
+    fn answer(&self, hello: &Hello, is_expected: bool) -> Answer {
+        if !is_expected {
+            Answer::WrongRank
+        } else if hello.ranks as usize != self.ranks || hello.epoch != EPOCH {
             Answer::OtherRanks
         } else if hello.settings != self.settings {
             Answer::OtherSettings
@@ -223,115 +254,82 @@ impl Joining {
         }
     }
 
-    /// Answers a hello. Returns the connection if it is accepted.
-    fn reply(&self, mut stream: TcpStream, answer: Answer) -> Option<TcpStream> {
-        let reply = Hello { kind: answer as u8, ..self.hello(Use::Directory, 0, 0) };
-        stream.set_nonblocking(false).ok()?;
-        stream.set_write_timeout(Some(ATTEMPT)).ok()?;
-        stream.write_all(&reply.encode()).ok()?;
-        (answer == Answer::Accepted).then_some(stream)
-    }
-
     /// Connects to a rank as soon as it listens.
-    fn connect(&self, rank: usize, address: SocketAddr) -> Result<TcpStream, JoinError> {
+    fn connect(&self, rank: usize, address: SocketAddr) -> Result<Connection, JoinError> {
         loop {
             let rest = self.rest();
             if rest.is_zero() {
-                return Err(self.missing(vec![rank], address.to_string()));
+                return Err(self.missing(vec![rank], address.to_string(), 0));
             }
             match TcpStream::connect_timeout(&address, rest.min(ATTEMPT)) {
-                Ok(stream) => return Ok(stream),
+                Ok(stream) => {
+                    set_up(&stream).map_err(JoinError::System)?;
+                    return Ok(Connection::plain(stream));
+                }
                 Err(_) => pause(RETRY.min(rest)),
             }
         }
     }
 
-    /// Says hello to a rank. Returns the connection if it is accepted.
+    /// Says hello to a rank. Returns the connection if both accept each other.
     fn greet(
         &self,
-        mut stream: TcpStream,
+        mut connection: Connection,
         rank: usize,
         address: SocketAddr,
         hello: Hello,
-    ) -> Result<TcpStream, JoinError> {
+    ) -> Result<Connection, JoinError> {
         let broken = |source| JoinError::Broken { rank, address, source };
-        stream.write_all(&hello.encode()).map_err(broken)?;
-        // A rank answers when it has connected to all lower ones.
-        stream.set_read_timeout(Some(self.rest().max(RETRY))).map_err(broken)?;
-        let mut reply = [0; HELLO_BYTES];
         let no_rank = || JoinError::NoRank { rank, address };
-        stream.read_exact(&mut reply).map_err(|source| match source.kind() {
-            io::ErrorKind::UnexpectedEof => no_rank(),
+        let ended = |source: io::Error| match source.kind() {
+            ErrorKind::UnexpectedEof => no_rank(),
             _ => broken(source),
-        })?;
-        let reply = Hello::decode(&reply).ok_or_else(no_rank)?;
-        match reply.answer().ok_or_else(no_rank)? {
-            Answer::Accepted => Ok(stream),
-            Answer::WrongRank => Err(JoinError::Refused {
-                rank,
-                why: format!("rank {} has connected already, or is none of the group", self.rank),
-            }),
-            Answer::OtherRanks => Err(JoinError::Refused {
-                rank,
-                why: format!("its group has {} ranks, this one {}", reply.ranks, self.ranks),
-            }),
-            Answer::OtherSettings => Err(JoinError::Refused {
-                rank,
-                why: "it has another order, algorithm or size of pieces".to_owned(),
-            }),
-        }
-    }
-
-    fn missing(&self, missing: Vec<usize>, at: String) -> JoinError {
-        JoinError::Missing { missing, at, waited: Ticks::now().since(self.start) }
-    }
-}
-
-fn ready(stream: TcpStream) -> Result<TcpStream, JoinError> {
-    set_up(&stream).map_err(JoinError::System)?;
-    Ok(stream)
-}
-
-fn encode(addresses: &[SocketAddr]) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    for address in addresses {
-        let ip = match address.ip() {
-            IpAddr::V4(ip) => ip.to_ipv6_mapped(),
-            IpAddr::V6(ip) => ip,
         };
-        bytes.extend_from_slice(&ip.octets());
-        bytes.extend_from_slice(&address.port().to_le_bytes());
+        let mut handshake = Handshake::initiator(&self.keys, rank, &hello.encode());
+        let mut greeting = hello.encode().to_vec();
+        greeting.extend(handshake.iter_mut().flat_map(Handshake::write));
+        connection.send_all(&greeting, self.rest().max(ANSWER_MIN)).map_err(broken)?;
+        // A rank answers when it has connected to all lower ones.
+        let mut reply = [0; HELLO_BYTES];
+        connection.receive_all(&mut reply, self.rest().max(ANSWER_MIN)).map_err(ended)?;
+        let reply = Hello::decode(&reply).ok_or_else(no_rank)?;
+        let refused = |why: String| JoinError::Refused { rank, why };
+        match reply.answer().ok_or_else(no_rank)? {
+            Answer::Accepted => {}
+            Answer::WrongRank => {
+                let why = format!("rank {} has connected already, or is none of the group", self.rank);
+                return Err(refused(why));
+            }
+            Answer::OtherRanks => {
+                return Err(refused(format!("its group has {} ranks, this one {}", reply.ranks, self.ranks)));
+            }
+            Answer::OtherSettings => {
+                return Err(refused("it has another order, algorithm or size of pieces".to_owned()));
+            }
+            Answer::OtherSecurity => {
+                let (theirs, ours) = (Keys::describe(reply.security), Keys::describe(self.keys.code()));
+                return Err(refused(format!("it expects {theirs}, this rank has {ours}")));
+            }
+            Answer::WrongKey => {
+                return Err(refused(format!(
+                    "it does not know the key of this rank as that of rank {}",
+                    self.rank
+                )));
+            }
+        }
+        let Some(mut handshake) = handshake else { return Ok(connection) };
+        let mut message = [0; HANDSHAKE_BYTES];
+        connection.receive_all(&mut message, self.rest().max(ANSWER_MIN)).map_err(ended)?;
+        if !handshake.read(&message) {
+            return Err(JoinError::Untrusted { rank, address });
+        }
+        let mut seal = handshake.finish();
+        connection.send_all(&seal.confirmation(), self.rest().max(ANSWER_MIN)).map_err(broken)?;
+        connection.seal(seal);
+        Ok(connection)
     }
-    let checksum = crc32c::crc32c(&bytes);
-    bytes.extend_from_slice(&checksum.to_le_bytes());
-    bytes
-}
 
-/// Reads a directory. `None` if it was damaged.
-fn decode(bytes: &[u8]) -> Option<Vec<SocketAddr>> {
-    let (entries, checksum) = bytes.split_last_chunk::<4>()?;
-    if u32::from_le_bytes(*checksum) != crc32c::crc32c(entries) {
-        return None;
-    }
-    let address = |entry: &[u8]| {
-        let ip = Ipv6Addr::from(<[u8; 16]>::try_from(&entry[..16]).expect("16 bytes"));
-        SocketAddr::new(IpAddr::V6(ip).to_canonical(), u16::from_le_bytes([entry[16], entry[17]]))
-    };
-    Some(entries.chunks_exact(ENTRY_BYTES).map(address).collect())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_directory_is_read_as_it_was_sent() {
-        let addresses: Vec<SocketAddr> =
-            ["127.0.0.1:4000", "[::1]:5000", "10.0.0.7:65535"].map(|address| address.parse().unwrap()).into();
-        let mut bytes = encode(&addresses);
-        assert_eq!(decode(&bytes), Some(addresses));
-        bytes[3] ^= 1;
-        assert_eq!(decode(&bytes), None);
-        assert_eq!(decode(&[1, 2]), None);
+    fn missing(&self, missing: Vec<usize>, at: String, turned_away: usize) -> JoinError {
+        JoinError::Missing { missing, at, waited: Ticks::now().since(self.start), turned_away }
     }
 }

@@ -1,49 +1,74 @@
-//! Connections that others open. Whoever sends anything but a hello, or nothing for too long, is shown out.
+//! Connections that others open. A guest becomes a connection of the group by a hello and, with keys, by a handshake and its
+//! confirmation. Whoever sends anything else, or nothing for too long, is shown out.
 
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags};
 
-use super::hello::{HELLO_BYTES, Hello};
-use super::socket::{read, wait_for};
+use super::connection::Connection;
+use super::hello::{Answer, HELLO_BYTES, Hello};
+use super::socket::{read, set_up, wait_for};
 use crate::clock::Ticks;
 use crate::message::Moved;
+use crate::security::{CONFIRMATION_BYTES, HANDSHAKE_BYTES, Handshake, Keys, Seal};
 
-/// Most connections that have not said hello. More wait outside.
+/// Most connections that are not accepted yet. More wait outside.
 const GUESTS_MAX: usize = 128;
-/// Time for a hello.
-const HELLO_TIME: Duration = Duration::from_secs(2);
+/// Time until a guest is accepted.
+const GUEST_TIME: Duration = Duration::from_secs(2);
+/// Time for an answer. It is short, and the first that is sent: it does not wait for the guest.
+const ANSWER_TIME: Duration = Duration::from_millis(10);
+/// Bytes that a guest may have sent before it reads a refusal.
+const UNREAD_MAX: usize = 256;
 
 pub(super) struct Lobby {
     listener: TcpListener,
+    keys: Keys,
     guests: Vec<Guest>,
+    /// Guests without the right key so far.
+    pub(super) turned_away: usize,
 }
 
-/// A connection that has not said hello.
+/// A connection that is not accepted yet.
 struct Guest {
-    stream: TcpStream,
+    connection: Connection,
+    stage: Stage,
+    /// Bytes of the stage that have come.
     bytes: Vec<u8>,
     since: Ticks,
 }
 
+/// Bytes that are expected of a guest.
+enum Stage {
+    Hello,
+    Handshake(Hello),
+    Confirmation(Hello, Box<Seal>),
+}
+
 impl Lobby {
-    pub(super) fn open(address: SocketAddr) -> std::io::Result<Self> {
+    pub(super) fn open(address: SocketAddr, keys: Keys) -> std::io::Result<Self> {
         let listener = TcpListener::bind(address)?;
         listener.set_nonblocking(true)?;
-        Ok(Self { listener, guests: Vec::new() })
+        Ok(Self { listener, keys, guests: Vec::new(), turned_away: 0 })
     }
 
     pub(super) fn address(&self) -> std::io::Result<SocketAddr> {
         self.listener.local_addr()
     }
 
-    /// The next connection with a hello, if one comes within `time`.
-    pub(super) fn next(&mut self, time: Duration) -> Option<(TcpStream, Hello)> {
+    /// The next connection that is accepted, if one is within `time`. `answer` decides on a hello, also after its handshake: the
+    /// rank may have come by another connection meanwhile. `own` is this rank's hello, of which answers are made.
+    pub(super) fn next(
+        &mut self,
+        time: Duration,
+        own: &Hello,
+        answer: impl Fn(&Hello) -> Answer,
+    ) -> Option<(Connection, Hello)> {
         let start = Ticks::now();
         loop {
             self.let_in();
-            if let Some(found) = self.listen() {
+            if let Some(found) = self.listen(own, &answer) {
                 return Some(found);
             }
             let waited = Ticks::now().since(start);
@@ -58,32 +83,36 @@ impl Lobby {
         while self.guests.len() < GUESTS_MAX {
             // Whatever went wrong with one connection, others may come.
             let Ok((stream, _)) = self.listener.accept() else { return };
-            if stream.set_nonblocking(true).is_ok() {
-                self.guests.push(Guest { stream, bytes: Vec::new(), since: Ticks::now() });
+            if set_up(&stream).is_ok() {
+                let connection = Connection::plain(stream);
+                self.guests.push(Guest {
+                    connection,
+                    stage: Stage::Hello,
+                    bytes: Vec::new(),
+                    since: Ticks::now(),
+                });
             }
         }
     }
 
-    /// Reads from all guests. Returns the first that has said hello.
-    fn listen(&mut self) -> Option<(TcpStream, Hello)> {
-        let now = Ticks::now();
+    /// Reads from all guests. Returns the first that is accepted.
+    fn listen(&mut self, own: &Hello, answer: &impl Fn(&Hello) -> Answer) -> Option<(Connection, Hello)> {
         let mut at = 0;
         while at < self.guests.len() {
-            let guest = &mut self.guests[at];
-            let mut bytes = [0; HELLO_BYTES];
-            let room = HELLO_BYTES - guest.bytes.len();
-            match read(&guest.stream, &mut bytes[..room]) {
-                Moved::Bytes(count) => guest.bytes.extend_from_slice(&bytes[..count]),
-                Moved::Later if now.since(guest.since) < HELLO_TIME => at += 1,
-                Moved::Later | Moved::Closed => drop(self.guests.swap_remove(at)),
-            }
-            let Some(guest) = self.guests.get(at).filter(|guest| guest.bytes.len() == HELLO_BYTES) else {
+            if !self.guests[at].has_stage() {
+                match self.guests[at].receive() {
+                    Moved::Bytes(_) => {}
+                    Moved::Later if Ticks::now().since(self.guests[at].since) < GUEST_TIME => at += 1,
+                    _ => drop(self.guests.swap_remove(at)),
+                }
                 continue;
-            };
-            let hello = Hello::decode(guest.bytes.as_slice().try_into().expect("its length was checked"));
+            }
             let guest = self.guests.swap_remove(at);
-            if let Some(hello) = hello {
-                return Some((guest.stream, hello));
+            match guest.advance(&self.keys, own, answer) {
+                Verdict::Stays(guest) => self.guests.push(guest),
+                Verdict::Accepted(connection, hello) => return Some((connection, hello)),
+                Verdict::Refused => {}
+                Verdict::WrongKey => self.turned_away += 1,
             }
         }
         None
@@ -91,11 +120,100 @@ impl Lobby {
 
     fn wait(&self, time: Duration) {
         let mut awaited: Vec<PollFd<'_>> =
-            self.guests.iter().map(|guest| PollFd::new(&guest.stream, PollFlags::IN)).collect();
+            self.guests.iter().map(|guest| PollFd::new(&guest.connection, PollFlags::IN)).collect();
         if self.guests.len() < GUESTS_MAX {
             awaited.push(PollFd::new(&self.listener, PollFlags::IN));
         }
-        let time = if self.guests.is_empty() { time } else { time.min(HELLO_TIME) };
+        let time = if self.guests.is_empty() { time } else { time.min(GUEST_TIME) };
         wait_for(&mut awaited, time);
     }
+}
+
+/// Result of a stage.
+enum Verdict {
+    Stays(Guest),
+    Accepted(Connection, Hello),
+    Refused,
+    WrongKey,
+}
+
+impl Guest {
+    fn stage_bytes(&self) -> usize {
+        match self.stage {
+            Stage::Hello => HELLO_BYTES,
+            Stage::Handshake(_) => HANDSHAKE_BYTES,
+            Stage::Confirmation(..) => CONFIRMATION_BYTES,
+        }
+    }
+
+    fn has_stage(&self) -> bool {
+        self.bytes.len() == self.stage_bytes()
+    }
+
+    fn receive(&mut self) -> Moved {
+        let mut bytes = [0; HELLO_BYTES];
+        let rest = self.stage_bytes() - self.bytes.len();
+        let moved = read(self.connection.stream(), &mut bytes[..rest]);
+        if let Moved::Bytes(count) = moved {
+            self.bytes.extend_from_slice(&bytes[..count]);
+        }
+        moved
+    }
+
+    fn advance(mut self, keys: &Keys, own: &Hello, answer: impl Fn(&Hello) -> Answer) -> Verdict {
+        let bytes = std::mem::take(&mut self.bytes);
+        match self.stage {
+            Stage::Hello => {
+                let hello = Hello::decode(bytes.as_slice().try_into().expect("its length was checked"));
+                let Some(hello) = hello else { return Verdict::Refused };
+                let verdict =
+                    if hello.security == keys.code() { answer(&hello) } else { Answer::OtherSecurity };
+                if verdict != Answer::Accepted {
+                    refuse(self.connection, own, verdict);
+                    return Verdict::Refused;
+                }
+                if hello.security != 0 {
+                    self.stage = Stage::Handshake(hello);
+                    return Verdict::Stays(self);
+                }
+                match self.connection.send_all(&own.answered(verdict).encode(), ANSWER_TIME) {
+                    Ok(()) => Verdict::Accepted(self.connection, hello),
+                    Err(_) => Verdict::Refused,
+                }
+            }
+            Stage::Handshake(hello) => {
+                let message = bytes.as_slice().try_into().expect("its length was checked");
+                let handshake = Handshake::responder(keys, hello.from as usize, &hello.encode());
+                let mut handshake = handshake.expect("only a lobby with keys has handshakes");
+                if !handshake.read(message) {
+                    refuse(self.connection, own, Answer::WrongKey);
+                    return Verdict::WrongKey;
+                }
+                let reply = [&own.answered(Answer::Accepted).encode()[..], &handshake.write()].concat();
+                self.stage = Stage::Confirmation(hello, Box::new(handshake.finish()));
+                match self.connection.send_all(&reply, ANSWER_TIME) {
+                    Ok(()) => Verdict::Stays(self),
+                    Err(_) => Verdict::Refused,
+                }
+            }
+            Stage::Confirmation(hello, mut seal) => {
+                if !seal.confirms(bytes.as_slice().try_into().expect("its length was checked")) {
+                    return Verdict::WrongKey;
+                }
+                if answer(&hello) != Answer::Accepted {
+                    return Verdict::Refused;
+                }
+                self.connection.seal(*seal);
+                Verdict::Accepted(self.connection, hello)
+            }
+        }
+    }
+}
+
+/// Answers a guest and shows it out.
+fn refuse(mut connection: Connection, own: &Hello, answer: Answer) {
+    // A connection that is closed with something unread in it is reset, and the guest might not get to read the answer.
+    let _ = read(connection.stream(), &mut [0; UNREAD_MAX]);
+    // A guest that does not take it learns nothing: it is refused all the same.
+    let _ = connection.send_all(&own.answered(answer).encode(), ANSWER_TIME);
 }

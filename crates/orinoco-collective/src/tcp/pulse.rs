@@ -1,7 +1,7 @@
 //! The thread that exchanges notices.
 
 use std::io::IoSlice;
-use std::net::{Shutdown, TcpStream};
+use std::net::Shutdown;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags};
 
-use super::socket::{flag, lower, raise, read, wait_for, write};
+use super::connection::Connection;
+use super::socket::{flag, lower, raise, wait_for};
 use crate::clock::Ticks;
 use crate::message::{Health, Moved, NOTICE_BYTES, Notice};
 
@@ -34,11 +35,11 @@ impl Pulse {
     pub(super) fn start(
         rank: usize,
         epoch: u32,
-        streams: Vec<Option<TcpStream>>,
+        connections: Vec<Option<Connection>>,
         silence: Duration,
     ) -> std::io::Result<Arc<Self>> {
         let pulse = Arc::new(Self {
-            health: Mutex::new(Health::new(rank, streams.len(), silence, Duration::ZERO)),
+            health: Mutex::new(Health::new(rank, connections.len(), silence, Duration::ZERO)),
             epoch,
             origin: Ticks::now(),
             silence,
@@ -46,7 +47,7 @@ impl Pulse {
             failed: flag()?,
             has_left: AtomicBool::new(false),
         });
-        let links = streams.into_iter().map(|stream| stream.map(Link::new)).collect();
+        let links = connections.into_iter().map(|connection| connection.map(Link::new)).collect();
         let worker = Worker { pulse: Arc::clone(&pulse), links };
         thread::Builder::new().name("orinoco-pulse".to_owned()).spawn(move || worker.run())?;
         Ok(pulse)
@@ -81,7 +82,7 @@ impl Pulse {
 
 /// A connection for notices.
 struct Link {
-    stream: TcpStream,
+    connection: Connection,
     /// Bytes of a notice that has come in part.
     pending: Vec<u8>,
     unsent: Vec<u8>,
@@ -89,18 +90,18 @@ struct Link {
 }
 
 impl Link {
-    fn new(stream: TcpStream) -> Self {
-        Self { stream, pending: Vec::new(), unsent: Vec::new(), is_closed: false }
+    fn new(connection: Connection) -> Self {
+        Self { connection, pending: Vec::new(), unsent: Vec::new(), is_closed: false }
     }
 
     /// Sends what the connection takes.
     fn flush(&mut self) {
         while !self.unsent.is_empty() && !self.is_closed {
-            match write(&self.stream, &[IoSlice::new(&self.unsent)]) {
+            match self.connection.write(&[IoSlice::new(&self.unsent)]) {
                 Moved::Bytes(bytes) => drop(self.unsent.drain(..bytes)),
                 Moved::Later => return,
                 // What it sent before is still read: its end shows there.
-                Moved::Closed => self.unsent.clear(),
+                Moved::Closed | Moved::Damaged => self.unsent.clear(),
             }
         }
     }
@@ -128,7 +129,7 @@ impl Worker {
         for link in self.links.iter().flatten().filter(|link| !link.is_closed) {
             let mut flags = PollFlags::IN;
             flags.set(PollFlags::OUT, !link.unsent.is_empty());
-            awaited.push(PollFd::new(&link.stream, flags));
+            awaited.push(PollFd::new(&link.connection, flags));
         }
         wait_for(&mut awaited, time);
         lower(&self.pulse.wake);
@@ -140,10 +141,14 @@ impl Worker {
             let Some(link) = link else { continue };
             let mut bytes = [0; 64 * NOTICE_BYTES];
             while !link.is_closed {
-                match read(&link.stream, &mut bytes) {
+                match link.connection.read(&mut bytes) {
                     Moved::Bytes(count) => link.pending.extend_from_slice(&bytes[..count]),
                     Moved::Later => break,
                     Moved::Closed => link.is_closed = true,
+                    Moved::Damaged => {
+                        link.is_closed = true;
+                        self.pulse.health(|health| health.refused(peer));
+                    }
                 }
             }
             self.pulse.health(|health| {
@@ -188,16 +193,16 @@ impl Worker {
         let start = Ticks::now();
         for link in self.links.iter().flatten() {
             // It fails if the other end is closed, which is as good.
-            let _ = link.stream.shutdown(Shutdown::Write);
+            let _ = link.connection.stream().shutdown(Shutdown::Write);
         }
         loop {
             let mut bytes = [0; 64 * NOTICE_BYTES];
             for link in self.links.iter_mut().flatten() {
                 while !link.is_closed {
-                    match read(&link.stream, &mut bytes) {
+                    match link.connection.read(&mut bytes) {
                         Moved::Bytes(_) => {}
                         Moved::Later => break,
-                        Moved::Closed => link.is_closed = true,
+                        Moved::Closed | Moved::Damaged => link.is_closed = true,
                     }
                 }
             }

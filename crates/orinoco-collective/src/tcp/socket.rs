@@ -12,10 +12,8 @@ use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, send, sendmsg
 
 use crate::message::Moved;
 
-/// Sets up a connection for messages or notices.
+/// Sets up a connection: it never blocks, and sends without delay.
 pub(super) fn set_up(stream: &TcpStream) -> std::io::Result<()> {
-    stream.set_read_timeout(None)?;
-    stream.set_write_timeout(None)?;
     stream.set_nodelay(true)?;
     stream.set_nonblocking(true)?;
     if is_within_machine(stream) {

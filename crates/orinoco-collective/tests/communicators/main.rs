@@ -1,5 +1,7 @@
 //! One suite for the communicators of every transport, and what is special about each.
 
+mod keys;
+mod proxy;
 mod shm;
 mod suite;
 mod tcp;
@@ -10,7 +12,7 @@ use std::thread;
 use std::time::Duration;
 
 use orinoco_collective::{
-    Communicator, JoinError, MessageSettings, Rendezvous, Settings, ShmGroup, TcpGroup,
+    Communicator, JoinError, MessageSettings, Rendezvous, Security, Settings, ShmGroup, TcpGroup, TcpSettings,
 };
 
 /// Bounds of waits.
@@ -120,13 +122,21 @@ suites! {
     };
     on_tcp, Tcp, TcpGroup, |path, rank, ranks, times| {
         let Times { deadline, silence } = times;
-        let settings = MessageSettings { deadline, silence, ..MessageSettings::default() };
+        let messages = MessageSettings { deadline, silence, ..MessageSettings::default() };
+        let settings = TcpSettings { security: Security::FileKey, messages };
+        TcpGroup::join(&Rendezvous::File(path.to_owned()), rank, ranks, settings)
+    };
+    on_tcp_without_encryption, TcpPlain, TcpGroup, |path, rank, ranks, times| {
+        let Times { deadline, silence } = times;
+        let messages = MessageSettings { deadline, silence, ..MessageSettings::default() };
+        let settings = TcpSettings { security: Security::Plaintext, messages };
         TcpGroup::join(&Rendezvous::File(path.to_owned()), rank, ranks, settings)
     };
     on_tcp_without_busy_poll, TcpSleeping, TcpGroup, |path, rank, ranks, times| {
         let Times { deadline, silence } = times;
         let busy_poll = Duration::ZERO;
-        let settings = MessageSettings { deadline, silence, busy_poll, ..MessageSettings::default() };
+        let messages = MessageSettings { deadline, silence, busy_poll, ..MessageSettings::default() };
+        let settings = TcpSettings { security: Security::FileKey, messages };
         TcpGroup::join(&Rendezvous::File(path.to_owned()), rank, ranks, settings)
     };
 }

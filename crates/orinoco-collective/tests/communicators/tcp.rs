@@ -6,27 +6,52 @@ use std::thread;
 use std::time::Duration;
 
 use orinoco_collective::{
-    Algorithm, Communicator, JoinError, MessageSettings, ReduceOp, Rendezvous, TcpGroup,
+    Algorithm, Communicator, GroupKey, JoinError, KeyPair, MessageSettings, PublicKey, ReduceOp, Rendezvous,
+    Security, TcpGroup, TcpSettings,
 };
 
 use crate::name;
 
-fn settings() -> MessageSettings {
-    MessageSettings { deadline: Duration::from_secs(20), ..MessageSettings::default() }
+pub(crate) fn settings(security: Security) -> TcpSettings {
+    let messages = MessageSettings { deadline: Duration::from_secs(20), ..MessageSettings::default() };
+    TcpSettings { security, messages }
+}
+
+fn plain() -> TcpSettings {
+    settings(Security::Plaintext)
+}
+
+/// Settings of ranks that give up soon.
+pub(crate) fn hasty(security: Security) -> TcpSettings {
+    let messages = MessageSettings { deadline: Duration::from_millis(700), ..MessageSettings::default() };
+    TcpSettings { security, messages }
+}
+
+pub(crate) fn group_key() -> Security {
+    Security::GroupKey(GroupKey::generate().unwrap())
+}
+
+/// Key pairs of so many ranks, as the settings of each.
+pub(crate) fn key_pairs(ranks: usize) -> Vec<Security> {
+    let pairs: Vec<KeyPair> = (0..ranks).map(|_| KeyPair::generate().unwrap()).collect();
+    let public: Vec<PublicKey> = pairs.iter().map(KeyPair::public).collect();
+    pairs.into_iter().map(|own| Security::KeyPairs { own, public: public.clone() }).collect()
 }
 
 /// Addresses of this machine at which nobody listens.
-fn addresses(count: usize) -> Vec<SocketAddr> {
+pub(crate) fn addresses(count: usize) -> Vec<SocketAddr> {
     let listeners: Vec<TcpListener> =
         (0..count).map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap()).collect();
     listeners.iter().map(|listener| listener.local_addr().unwrap()).collect()
 }
 
 /// Joins as each rank, on threads, and sums the ranks.
-fn sums(ranks: usize, rendezvous: &Rendezvous) -> Vec<u64> {
+pub(crate) fn sums(rendezvous: &Rendezvous, of_ranks: &[Security]) -> Vec<u64> {
+    let ranks = of_ranks.len();
     thread::scope(|scope| {
-        let join = |rank| {
-            let mut group = TcpGroup::join(rendezvous, rank, ranks, settings()).expect("all join");
+        let join = |rank: usize| {
+            let settings = settings(of_ranks[rank].clone());
+            let mut group = TcpGroup::join(rendezvous, rank, ranks, settings).expect("all join");
             let mut vector = [rank as u64];
             group.all_reduce(ReduceOp::Sum, &mut vector).unwrap();
             vector[0]
@@ -39,8 +64,10 @@ fn sums(ranks: usize, rendezvous: &Rendezvous) -> Vec<u64> {
 #[test]
 fn ranks_meet_by_a_list_or_by_one_address() {
     let all = addresses(4);
-    assert_eq!(sums(4, &Rendezvous::Address(all[0])), [6; 4]);
-    assert_eq!(sums(4, &Rendezvous::List(all)), [6; 4]);
+    for security in [vec![Security::Plaintext; 4], vec![group_key(); 4], key_pairs(4)] {
+        assert_eq!(sums(&Rendezvous::Address(all[0]), &security), [6; 4], "{security:?}");
+        assert_eq!(sums(&Rendezvous::List(all.clone()), &security), [6; 4], "{security:?}");
+    }
 }
 
 #[test]
@@ -48,7 +75,7 @@ fn addresses_of_other_machines_are_refused() {
     let address: SocketAddr = "192.0.2.7:4000".parse().unwrap();
     for rank in [0, 1] {
         let error =
-            TcpGroup::join(&Rendezvous::Address(address), rank, 2, settings()).err().expect("not loopback");
+            TcpGroup::join(&Rendezvous::Address(address), rank, 2, plain()).err().expect("not loopback");
         assert!(matches!(error, JoinError::Unprotected { .. }), "{error}");
     }
 }
@@ -59,7 +86,8 @@ fn ranks_with_other_settings_are_refused_by_name() {
     let deadline = Duration::from_millis(500);
     let errors = thread::scope(|scope| {
         let join = |rank, ranks, algorithm| {
-            let settings = MessageSettings { deadline, algorithm, ..settings() };
+            let messages = MessageSettings { deadline, algorithm, ..MessageSettings::default() };
+            let settings = TcpSettings { security: Security::Plaintext, messages };
             TcpGroup::join(&rendezvous, rank, ranks, settings).err().expect("a refusal").to_string()
         };
         let threads = [(0, 3, None), (1, 4, None), (2, 3, Some(Algorithm::Ring))];
@@ -82,7 +110,7 @@ fn another_program_at_a_rank_s_address_is_named() {
         stream.read_exact(&mut request).unwrap();
         stream.write_all(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n").unwrap();
     });
-    let error = TcpGroup::join(&Rendezvous::Address(address), 1, 2, settings()).err().expect("no rank");
+    let error = TcpGroup::join(&Rendezvous::Address(address), 1, 2, plain()).err().expect("no rank");
     assert!(matches!(error, JoinError::NoRank { rank: 0, .. }), "{error}");
     server.join().unwrap();
 }
@@ -90,6 +118,12 @@ fn another_program_at_a_rank_s_address_is_named() {
 /// Port scans, garbage, and connections that say nothing do not keep ranks from joining.
 #[test]
 fn strangers_do_not_keep_ranks_from_joining() {
+    for security in [Security::Plaintext, group_key()] {
+        join_among_strangers(security);
+    }
+}
+
+fn join_among_strangers(security: Security) {
     let address = addresses(1)[0];
     let (stop, stopped) = std::sync::mpsc::channel::<()>();
     let stranger = thread::spawn(move || {
@@ -110,7 +144,7 @@ fn strangers_do_not_keep_ranks_from_joining() {
         }
         number
     });
-    assert_eq!(sums(3, &Rendezvous::Address(address)), [3; 3]);
+    assert_eq!(sums(&Rendezvous::Address(address), &vec![security; 3]), [3; 3]);
     stop.send(()).unwrap();
     stranger.join().unwrap();
 }
@@ -119,8 +153,7 @@ fn strangers_do_not_keep_ranks_from_joining() {
 fn a_file_with_an_address_of_another_machine_is_refused() {
     let path = name();
     std::fs::write(&path, "192.0.2.7:4000\n").unwrap();
-    let error =
-        TcpGroup::join(&Rendezvous::File(path.clone()), 1, 2, settings()).err().expect("not loopback");
+    let error = TcpGroup::join(&Rendezvous::File(path.clone()), 1, 2, plain()).err().expect("not loopback");
     assert!(matches!(error, JoinError::Unprotected { .. }), "{error}");
     std::fs::remove_file(&path).unwrap();
 }

@@ -10,8 +10,8 @@ use std::process::{Child, Command, Stdio};
 
 use orinoco_api::{PERF_SCHEMA, PerfReport, PerfRow};
 use orinoco_collective::{
-    CollectiveError, Communicator, DataType, JoinError, Limits, MessageSettings, ReduceOp, Rendezvous,
-    Settings, ShmGroup, TcpGroup,
+    CollectiveError, Communicator, DataType, JoinError, Limits, ReduceOp, Rendezvous, Security, Settings,
+    ShmGroup, TcpGroup, TcpSettings,
 };
 use orinoco_config::Faults;
 use orinoco_core::{Diagnosis, Exit, codes};
@@ -84,10 +84,14 @@ fn run_rank(args: &PerfArgs, path: PathBuf, rank: usize) -> Result<PerfReport, D
         Diagnosis::new(&codes::GROUP_JOIN, format!("rank {rank}"), cause, next)
     };
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let measured = if args.transport == "tcp" {
-        let rendezvous = Rendezvous::File(path);
-        let group =
-            TcpGroup::join(&rendezvous, rank, ranks, MessageSettings::default()).map_err(not_joined)?;
+    let security = match args.transport.as_str() {
+        "tcp" => Some(Security::FileKey),
+        "tcp-plaintext" => Some(Security::Plaintext),
+        _ => None,
+    };
+    let measured = if let Some(security) = security {
+        let (rendezvous, settings) = (Rendezvous::File(path), TcpSettings::new(security));
+        let group = TcpGroup::join(&rendezvous, rank, ranks, settings).map_err(not_joined)?;
         pin(rank, ranks);
         measure_group(group, limits::of_tcp, args)
     } else {
@@ -157,7 +161,7 @@ fn pin(rank: usize, ranks: usize) {
 
 fn text(report: &PerfReport) -> String {
     let (exchange, transfer) = match report.transport.as_str() {
-        "tcp" => ("8-byte exchange", "transfer"),
+        "tcp" | "tcp-plaintext" => ("8-byte exchange", "transfer"),
         _ => ("flag exchange", "copy"),
     };
     let heading = format!(

@@ -155,7 +155,7 @@ impl Rank {
                 match stream.read(&mut bytes, now, &mut net.rng) {
                     Moved::Bytes(len) => pending.extend_from_slice(&bytes[..len]),
                     Moved::Later => break,
-                    Moved::Closed => {
+                    Moved::Closed | Moved::Damaged => {
                         if !*is_at_end {
                             health.closed(peer);
                         }

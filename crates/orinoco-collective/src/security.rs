@@ -1,0 +1,13 @@
+//! Authentication and encryption of connections, by the Noise Protocol Framework.
+
+mod handshake;
+mod keys;
+mod protection;
+mod seal;
+
+pub use keys::{GroupKey, KeyError, KeyPair, PublicKey};
+pub use protection::Security;
+
+pub(crate) use handshake::{HANDSHAKE_BYTES, Handshake};
+pub(crate) use protection::Keys;
+pub(crate) use seal::{CONFIRMATION_BYTES, Seal};

@@ -1,0 +1,98 @@
+//! Connections with other ranks, encrypted or not.
+
+use std::io::{self, ErrorKind, IoSlice};
+use std::net::TcpStream;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags};
+
+use super::socket::{is_within_machine, read, wait_for, write};
+use crate::clock::Ticks;
+use crate::message::Moved;
+use crate::security::Seal;
+
+/// A connection with another rank. Its socket never blocks.
+pub(super) struct Connection {
+    stream: TcpStream,
+    seal: Option<Box<Seal>>,
+}
+
+impl Connection {
+    /// Creates a connection that is not encrypted.
+    pub(super) fn plain(stream: TcpStream) -> Self {
+        Self { stream, seal: None }
+    }
+
+    /// Encrypts everything from now on.
+    pub(super) fn seal(&mut self, seal: Seal) {
+        self.seal = Some(Box::new(seal));
+    }
+
+    pub(super) fn stream(&self) -> &TcpStream {
+        &self.stream
+    }
+
+    /// Whether bytes arrive as they were sent, or not at all.
+    pub(super) fn keeps_whole(&self) -> bool {
+        self.seal.is_some() || is_within_machine(&self.stream)
+    }
+
+    /// Sends the beginning of some slices. Until they have moved, the same bytes must be offered again.
+    pub(super) fn write(&mut self, slices: &[IoSlice<'_>]) -> Moved {
+        match &mut self.seal {
+            None => write(&self.stream, slices),
+            Some(seal) => seal.write(slices, |slices| write(&self.stream, slices)),
+        }
+    }
+
+    pub(super) fn read(&mut self, into: &mut [u8]) -> Moved {
+        match &mut self.seal {
+            None => read(&self.stream, into),
+            Some(seal) => seal.read(into, |into| read(&self.stream, into)),
+        }
+    }
+
+    /// Sends all bytes, for no longer than `time`.
+    pub(super) fn send_all(&mut self, mut bytes: &[u8], time: Duration) -> io::Result<()> {
+        let start = Ticks::now();
+        while !bytes.is_empty() {
+            match self.write(&[IoSlice::new(bytes)]) {
+                Moved::Bytes(sent) => bytes = &bytes[sent..],
+                other => self.wait(other, PollFlags::OUT, start, time)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Fills a slice, within `time`.
+    pub(super) fn receive_all(&mut self, into: &mut [u8], time: Duration) -> io::Result<()> {
+        let (start, mut filled) = (Ticks::now(), 0);
+        while filled < into.len() {
+            match self.read(&mut into[filled..]) {
+                Moved::Bytes(bytes) => filled += bytes,
+                other => self.wait(other, PollFlags::IN, start, time)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn wait(&self, moved: Moved, flags: PollFlags, start: Ticks, time: Duration) -> io::Result<()> {
+        let waited = Ticks::now().since(start);
+        match moved {
+            Moved::Closed => Err(ErrorKind::UnexpectedEof.into()),
+            Moved::Damaged => Err(ErrorKind::InvalidData.into()),
+            _ if waited >= time => Err(ErrorKind::TimedOut.into()),
+            _ => {
+                wait_for(&mut [PollFd::new(&self.stream, flags)], time - waited);
+                Ok(())
+            }
+        }
+    }
+}
+
+impl AsFd for Connection {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+}
