@@ -38,7 +38,7 @@ const LENS: [usize; 13] = [0, 1, 2, 13, 28, 29, 1000, 4095, 4096, 4097, 30_001, 
 
 pub(crate) fn all_operations_are_exact_for_1_to_8_ranks<K: Kind>() {
     for ranks in [1, 2, 3, 4, 5, 8] {
-        run::<K, _>(ranks, Times::default(), |mut group| {
+        run::<K, _>(ranks, Times::of_a_busy_machine(), |mut group| {
             let rank = group.rank();
             for len in LENS {
                 let context = format!("{len} elements of {ranks} ranks");
@@ -117,7 +117,7 @@ pub(crate) fn every_type_and_reduction_works<K: Kind>() {
             }
         }
     }
-    run::<K, _>(3, Times::default(), |mut group| {
+    run::<K, _>(3, Times::of_a_busy_machine(), |mut group| {
         check::<f32>(&mut group);
         check::<f64>(&mut group);
         check::<half::f16>(&mut group);
@@ -132,7 +132,7 @@ pub(crate) fn every_type_and_reduction_works<K: Kind>() {
 
 /// Ranks that run ahead must not overwrite what others still read.
 pub(crate) fn many_operations_in_a_row_stay_exact<K: Kind>() {
-    run::<K, _>(3, Times::default(), |mut group| {
+    run::<K, _>(3, Times::of_a_busy_machine(), |mut group| {
         let rank = group.rank();
         for round in 0..3_000usize {
             // Now and then a rank is late.
