@@ -215,6 +215,10 @@ codes! {
          stopped responding, did not make the call before the deadline, or made a different call. If it exited or stopped responding, \
          look at that rank's own output first. After a failure, every later call on every rank of the group returns an error: restart \
          all ranks."
+    GROUP_KEY "E1003" Configuration "a key file that cannot be used"
+        "Ranks on several machines share a secret key. Make the file once, copy it to each machine (`scp -p`), and remove it when it is \
+         no longer needed: `(umask 077; echo orinoco-group-key $(openssl rand -hex 32) > group.key)`. Only its owner may be able to \
+         open it (mode 0600)."
 }
 
 #[cfg(test)]

@@ -56,6 +56,8 @@ pub(crate) enum Command {
     /// Sizes, counts and bandwidths are defined as in nccl-tests; times are the median and the 99th percentile. Ranks are synchronised by
     /// a barrier before each call, and its time is that of the slowest rank. The limit is an estimated minimum time: the time for ranks
     /// to signal each other with no data, or to copy the bytes that each rank must read from others, whichever is larger.
+    ///
+    /// Ranks are processes on this machine, or on several: then run the command on each, with --address, --rank and --key.
     Perf(PerfArgs),
     /// Explain an error code, or list all of them
     Explain {
@@ -373,18 +375,27 @@ pub(crate) struct PerfArgs {
     /// Reduction
     #[arg(short = 'o', long, value_name = "REDUCTION", default_value = "sum", value_parser = ["sum", "product", "min", "max", "average"])]
     pub(crate) redop: String,
-    /// Number of ranks, each a process on this machine
+    /// Number of ranks, each a process on this machine unless --address is given
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=64))]
     pub(crate) ranks: u8,
     /// Transport: shared memory, or TCP connections within this machine, encrypted (tcp) or not (tcp-plaintext)
     #[arg(long, value_name = "NAME", default_value = "shm", value_parser = ["shm", "tcp", "tcp-plaintext"])]
     pub(crate) transport: String,
-    /// Measure as this rank, in a process that `orinoco perf` starts
-    #[arg(long, hide = true, requires = "group")]
+    /// Measure between machines: IP address and port of rank 0, over TCP. Run the command once for each rank; rank 0 prints the report
+    #[arg(long, value_name = "IP:PORT", requires_all = ["rank", "key"], conflicts_with = "transport")]
+    pub(crate) address: Option<std::net::SocketAddr>,
+    /// This process's rank, from 0 [with --address]
+    #[arg(long, value_name = "N", requires = "address")]
     pub(crate) rank: Option<usize>,
-    /// File through which the ranks meet
+    /// File with the key that all ranks share [with --address; see `orinoco explain E1003`]
+    #[arg(long, value_name = "FILE", requires = "address")]
+    pub(crate) key: Option<PathBuf>,
+    /// File through which the ranks meet that `orinoco perf` starts
     #[arg(long, hide = true)]
     pub(crate) group: Option<PathBuf>,
+    /// Rank of a process that `orinoco perf` starts
+    #[arg(long, hide = true, requires = "group")]
+    pub(crate) spawned_rank: Option<usize>,
 }
 
 #[cfg(feature = "cuda")]

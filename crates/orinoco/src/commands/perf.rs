@@ -5,13 +5,14 @@ mod measure;
 mod operation;
 
 use std::error::Error;
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use orinoco_api::{PERF_SCHEMA, PerfReport, PerfRow};
 use orinoco_collective::{
-    CollectiveError, Communicator, DataType, JoinError, Limits, ReduceOp, Rendezvous, Security, Settings,
-    ShmGroup, TcpGroup, TcpSettings,
+    CollectiveError, Communicator, DataType, GroupKey, JoinError, KeyError, Limits, ReduceOp, Rendezvous,
+    Security, Settings, ShmGroup, TcpGroup, TcpSettings,
 };
 use orinoco_config::Faults;
 use orinoco_core::{Diagnosis, Exit, codes};
@@ -22,24 +23,33 @@ use measure::measure;
 use operation::Operation;
 
 pub(crate) fn run(args: &PerfArgs, json: bool) -> Result<Exit, Faults> {
-    if let (Some(rank), Some(group)) = (args.rank, &args.group) {
-        run_rank(args, group.clone(), rank)?;
+    if let (Some(rank), Some(group)) = (args.spawned_rank, &args.group) {
+        run_rank(args, Rendezvous::File(group.clone()), rank)?;
         return Ok(Exit::Done);
+    }
+    if let (Some(rank), Some(address)) = (args.rank, args.address) {
+        let report = run_rank(args, Rendezvous::Address(address), rank)?;
+        return Ok(if rank == 0 { print(&report, json) } else { Exit::Done });
     }
     let group = PathBuf::from(format!("/dev/shm/orinoco-perf-{}", std::process::id()));
     let mut others = Others(Vec::new());
     for rank in 1..usize::from(args.ranks) {
         others.0.push(start_rank(&group, rank)?);
     }
-    let report = run_rank(args, group, 0)?;
+    let report = run_rank(args, Rendezvous::File(group), 0)?;
     others.wait();
+    Ok(print(&report, json))
+}
+
+/// Prints a report. Returns whether all results were right.
+fn print(report: &PerfReport, json: bool) -> Exit {
     let wrong: u64 = report.rows.iter().filter_map(|row| row.wrong).sum();
     if json {
-        output::print_json(&report);
+        output::print_json(report);
     } else {
-        output::print(&text(&report));
+        output::print(&text(report));
     }
-    Ok(if wrong == 0 { Exit::Done } else { Exit::CheckFailed })
+    if wrong == 0 { Exit::Done } else { Exit::CheckFailed }
 }
 
 /// Processes of the other ranks. None outlives this value.
@@ -71,12 +81,12 @@ fn start_rank(group: &Path, rank: usize) -> Result<Child, Diagnosis> {
     };
     let mut command = Command::new(std::env::current_exe().map_err(fault)?);
     command.args(std::env::args_os().skip(1));
-    command.args(["--rank", &rank.to_string(), "--group"]).arg(group);
+    command.args(["--spawned-rank", &rank.to_string(), "--group"]).arg(group);
     command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().map_err(fault)
 }
 
 /// Measures as one rank.
-fn run_rank(args: &PerfArgs, path: PathBuf, rank: usize) -> Result<PerfReport, Diagnosis> {
+fn run_rank(args: &PerfArgs, rendezvous: Rendezvous, rank: usize) -> Result<PerfReport, Diagnosis> {
     let ranks = usize::from(args.ranks);
     let not_joined = |why: JoinError| {
         let source = why.source().map(|source| format!(": {source}")).unwrap_or_default();
@@ -84,20 +94,29 @@ fn run_rank(args: &PerfArgs, path: PathBuf, rank: usize) -> Result<PerfReport, D
         Diagnosis::new(&codes::GROUP_JOIN, format!("rank {rank}"), cause, next)
     };
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let security = match args.transport.as_str() {
-        "tcp" => Some(Security::FileKey),
-        "tcp-plaintext" => Some(Security::Plaintext),
-        _ => None,
-    };
-    let measured = if let Some(security) = security {
-        let (rendezvous, settings) = (Rendezvous::File(path), TcpSettings::new(security));
-        let group = TcpGroup::join(&rendezvous, rank, ranks, settings).map_err(not_joined)?;
-        pin(rank, ranks);
-        measure_group(group, limits::of_tcp, args)
-    } else {
-        let group = ShmGroup::join(&path, rank, ranks, Settings::default()).map_err(not_joined)?;
-        pin(rank, ranks);
-        measure_group(group, ShmGroup::measure_limits, args)
+    let join =
+        |security| TcpGroup::join(&rendezvous, rank, ranks, TcpSettings::new(security)).map_err(not_joined);
+    let localhost = IpAddr::from(Ipv4Addr::LOCALHOST);
+    let measured = match (&rendezvous, transport(args)) {
+        (Rendezvous::File(path), "shm") => {
+            let group = ShmGroup::join(path, rank, ranks, Settings::default()).map_err(not_joined)?;
+            pin(rank, ranks);
+            measure_group(group, ShmGroup::measure_limits, args)
+        }
+        (Rendezvous::File(_), transport) => {
+            let is_plain = transport == "tcp-plaintext";
+            let group = join(if is_plain { Security::Plaintext } else { Security::FileKey })?;
+            pin(rank, ranks);
+            measure_group(group, |group| limits::of_tcp(group, localhost), args)
+        }
+        (rendezvous, _) => {
+            let ip = match rendezvous {
+                Rendezvous::Address(address) => address.ip(),
+                _ => localhost,
+            };
+            let group = join(Security::GroupKey(group_key(args)?))?;
+            measure_group(group, |group| limits::of_tcp(group, ip), args)
+        }
     };
     let (limits, rows) = measured.map_err(|why| {
         let next = "see `orinoco explain E1002`";
@@ -109,12 +128,27 @@ fn run_rank(args: &PerfArgs, path: PathBuf, rank: usize) -> Result<PerfReport, D
         data_type: args.datatype.clone(),
         redop: operation(args).reduces().then(|| args.redop.clone()),
         ranks,
-        transport: args.transport.clone(),
+        transport: transport(args).to_owned(),
         cores,
         iterations: args.iterations,
         exchange_us: limits.exchange.as_secs_f64() * 1e6,
         copy_bytes_per_s: limits.bytes_per_second,
         rows,
+    })
+}
+
+/// The transport: between machines it is TCP.
+fn transport(args: &PerfArgs) -> &str {
+    if args.address.is_some() { "tcp" } else { &args.transport }
+}
+
+/// Reads the key that the ranks share.
+fn group_key(args: &PerfArgs) -> Result<GroupKey, Diagnosis> {
+    let path = args.key.as_deref().unwrap_or(Path::new(""));
+    GroupKey::read(path).map_err(|why: KeyError| {
+        let source = why.source().map(|source| format!(": {source}")).unwrap_or_default();
+        let (cause, next) = (format!("{why}{source}"), "see `orinoco explain E1003`");
+        Diagnosis::new(&codes::GROUP_KEY, "group key", cause, next)
     })
 }
 

@@ -1,9 +1,9 @@
-//! Limits of TCP on this machine: a loop over one connection, without the library.
+//! Limits of TCP between ranks 0 and 1: a loop over one connection, without the library.
 
 #![expect(clippy::disallowed_methods, reason = "a benchmark measures real time")]
 
 use std::io::{self, Read, Write};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::{IpAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 use orinoco_collective::{CollectiveError, Communicator, Limits, TcpGroup};
@@ -15,18 +15,21 @@ const TRANSFER_BYTES: usize = 1 << 20;
 /// Transfers that are timed, after a tenth as many that are not.
 const TRANSFERS: usize = 100;
 
-/// Measures between ranks 0 and 1. All ranks must call it; each gets the figures of rank 0.
-pub(super) fn of_tcp(group: &mut TcpGroup) -> Result<Limits, CollectiveError> {
+/// Longest wait for the other rank's connection.
+const CONNECT_TIME: Duration = Duration::from_secs(2);
+
+/// Measures between ranks 0 and 1, at an address of rank 0. All ranks must call it; each gets the figures of rank 0.
+pub(super) fn of_tcp(group: &mut TcpGroup, ip: IpAddr) -> Result<Limits, CollectiveError> {
     let rank = group.rank();
-    let listener = (rank == 0).then(|| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).ok()).flatten();
+    let listener = (rank == 0).then(|| TcpListener::bind((ip, 0)).ok()).flatten();
     let address = listener.as_ref().and_then(|listener| listener.local_addr().ok());
     let mut port = [address.map_or(0, |address| u32::from(address.port()))];
     group.broadcast(0, &mut port)?;
     let port = u16::try_from(port[0]).unwrap_or(0);
     let stream = match (rank, listener) {
         _ if group.ranks() == 1 || port == 0 => None,
-        (0, Some(listener)) => listener.accept().ok().map(|(stream, _)| stream),
-        (1, _) => TcpStream::connect((Ipv4Addr::LOCALHOST, port)).ok(),
+        (0, Some(listener)) => accept(&listener),
+        (1, _) => TcpStream::connect_timeout(&(ip, port).into(), CONNECT_TIME).ok(),
         _ => None,
     };
     // Without a connection the limits are unknown: a time of 0 and a rate without bound claim nothing.
@@ -38,6 +41,19 @@ pub(super) fn of_tcp(group: &mut TcpGroup) -> Result<Limits, CollectiveError> {
     let [exchange, transfer] = found;
     let bytes_per_second = if transfer > 0.0 { TRANSFER_BYTES as f64 / transfer } else { f64::MAX };
     Ok(Limits { exchange: Duration::from_secs_f64(exchange), bytes_per_second })
+}
+
+/// The connection of rank 1, if it comes.
+fn accept(listener: &TcpListener) -> Option<TcpStream> {
+    listener.set_nonblocking(true).ok()?;
+    let start = Instant::now();
+    while start.elapsed() < CONNECT_TIME {
+        match listener.accept() {
+            Ok((stream, _)) => return Some(stream),
+            Err(_) => std::thread::yield_now(),
+        }
+    }
+    None
 }
 
 /// Median seconds of an exchange of 8 bytes, and of a transfer in both directions.
