@@ -1,5 +1,10 @@
 //! `orinoco perf`: collective operations among processes of this machine.
 
+use std::fs::{OpenOptions, Permissions};
+use std::io::Write;
+use std::net::TcpListener;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use orinoco_api::{ErrorReport, PerfReport};
@@ -26,6 +31,63 @@ fn every_operation_is_exact_for_all_sizes() {
                 assert!(row.p50_us > 0.0 && row.p99_us >= row.p50_us && row.algbw > 0.0, "{row:?}");
             }
         }
+    }
+}
+
+#[test]
+fn tcp_is_exact_with_and_without_encryption() {
+    for transport in ["tcp", "tcp-plaintext"] {
+        let sizes = ["-b", "8", "-e", "2M", "-f", "512", "-n", "5", "-c", "--ranks", "3"];
+        let report =
+            report(&[&["perf", "all_reduce", "--transport", transport, "--json"], &sizes[..]].concat());
+        assert_eq!((report.transport.as_str(), report.rows.len()), (transport, 3));
+        assert!(report.rows.iter().all(|row| row.wrong == Some(0)), "{:?}", report.rows);
+        assert!(report.exchange_us > 0.0 && report.copy_bytes_per_s > 0.0);
+    }
+}
+
+/// A file with a key for ranks on several machines, as `orinoco explain E1003` says.
+fn group_key(folder: &Path) -> String {
+    let path = folder.join("group.key");
+    let mut file =
+        OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path).expect("a new file");
+    writeln!(file, "orinoco-group-key {}", "5a".repeat(32)).expect("a short file");
+    path.to_str().expect("a path that is text").to_owned()
+}
+
+#[test]
+fn ranks_that_are_started_one_by_one_meet_at_an_address() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let key = group_key(folder.path());
+    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("an address");
+    let address = listener.local_addr().expect("an address").to_string();
+    drop(listener);
+    let rank = |rank: &'static str| {
+        let sizes = ["-b", "1K", "-e", "4K", "-f", "4", "-n", "10", "-c"];
+        let meet = ["perf", "all_reduce", "--json", "--address", &address, "--rank", rank, "--key", &key];
+        orinoco(&[&meet[..], &sizes].concat()).stdout(Stdio::piped()).spawn().expect("orinoco starts")
+    };
+    let [first, second] = ["0", "1"].map(rank).map(|rank| rank.wait_with_output().expect("it ends"));
+    assert!(first.status.success() && second.status.success());
+    assert!(second.stdout.is_empty(), "rank 0 prints the report");
+    let report: PerfReport = serde_json::from_slice(&first.stdout).expect("a report");
+    assert_eq!((report.transport.as_str(), report.ranks, report.rows.len()), ("tcp", 2, 2));
+    assert!(report.rows.iter().all(|row| row.wrong == Some(0)));
+}
+
+#[test]
+fn key_files_that_cannot_be_used_are_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (key, absent) = (group_key(folder.path()), folder.path().join("absent"));
+    std::fs::set_permissions(&key, Permissions::from_mode(0o640)).expect("own file");
+    for (key, cause) in [(key.as_str(), "chmod 600"), (absent.to_str().expect("text"), "No such file")] {
+        let arguments =
+            ["perf", "all_reduce", "--address", "127.0.0.1:4711", "--rank", "0", "--key", key, "--json"];
+        let output = orinoco(&arguments).output().expect("orinoco starts");
+        let errors: ErrorReport = serde_json::from_slice(&output.stdout).expect("an error report");
+        let fault = &errors.faults[0];
+        assert_eq!((output.status.code(), fault.code.as_str()), (Some(2), "E1003"));
+        assert!(fault.cause.contains(cause), "{}", fault.cause);
     }
 }
 

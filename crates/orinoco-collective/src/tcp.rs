@@ -32,6 +32,8 @@ pub use settings::TcpSettings;
 /// Operations among ranks that are connected by TCP, as one of them.
 pub type TcpGroup = MessageGroup<Tcp>;
 
+/// Missing bytes from which a rank sleeps until more come: they take 50 us at 10 Gb/s, waking up about 10 us.
+const BULK_BYTES: u64 = 64 << 10;
 /// Most ranks of a group: each has two connections with every other.
 const RANKS_MAX: usize = 64;
 
@@ -109,6 +111,10 @@ impl Transport for Tcp {
             }
         }
         wait_for(&mut awaited, time);
+    }
+
+    fn is_bulk(&self) -> bool {
+        self.links.iter().flatten().any(|link| link.receiver.missing() >= BULK_BYTES)
     }
 
     fn keeps_whole(&self, peer: usize) -> bool {

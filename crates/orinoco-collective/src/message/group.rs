@@ -136,7 +136,7 @@ impl<T: Transport> MessageGroup<T> {
         while !attempt.carry(&mut self.transport, &mut self.engine, memory)? {
             let now = Ticks::now();
             attempt.check(&self.transport, &self.engine, now.since(self.origin))?;
-            if now.since(start) < self.settings.busy_poll {
+            if now.since(start) < self.settings.busy_poll && !self.transport.is_bulk() {
                 thread::yield_now();
             } else {
                 self.transport.wait(&self.engine, SLEEP.min(attempt.rest(now.since(self.origin))));

@@ -105,8 +105,8 @@ enum State {
     Header,
     /// A header that the engine does not take yet.
     Parked(Header),
-    /// Bytes of the payload that have come.
-    Payload(usize),
+    /// Bytes of the payload that have come, of so many.
+    Payload(usize, u64),
 }
 
 /// Bytes that are read at once while a header is awaited: small messages come whole, several at a time.
@@ -122,6 +122,14 @@ impl StreamReceiver {
     /// Whether a message has come whose turn it is not.
     pub fn is_parked(&self) -> bool {
         matches!(self.state, State::Parked(_))
+    }
+
+    /// Bytes that are missing of the message under way.
+    pub fn missing(&self) -> u64 {
+        match self.state {
+            State::Payload(offset, len) => len.saturating_sub(offset as u64),
+            State::Header | State::Parked(_) => 0,
+        }
     }
 
     /// Receives while the engine waits for this peer and the stream has something. Returns whether anything moved. `read` fills the
@@ -173,10 +181,16 @@ impl StreamReceiver {
                 if !engine.accept(self.peer, &header)? {
                     return Ok(Moved::Later);
                 }
-                self.state = State::Payload(0);
+                self.state = State::Payload(0, header.payload_len());
                 Ok(Moved::Bytes(0))
             }
-            State::Payload(offset) => self.payload(offset, engine, memory, read),
+            State::Payload(offset, len) => {
+                let moved = self.payload(offset, engine, memory, read)?;
+                if let (Moved::Bytes(bytes), State::Payload(..)) = (moved, &self.state) {
+                    self.state = State::Payload(offset + bytes, len);
+                }
+                Ok(moved)
+            }
         }
     }
 
@@ -194,20 +208,20 @@ impl StreamReceiver {
             return Ok(Moved::Bytes(0));
         }
         let staged = &self.staging[self.start..self.end];
-        let moved = if !staged.is_empty() {
+        if !staged.is_empty() {
             let len = staged.len().min(into.len());
             into[..len].copy_from_slice(&staged[..len]);
             self.start += len;
-            Moved::Bytes(len)
-        } else if into.len() >= STAGING_BYTES {
-            read_open(&mut self.is_closed, into, read)
-        } else {
-            return Ok(self.fill(read));
-        };
-        if let Moved::Bytes(bytes) = moved {
-            self.state = State::Payload(offset + bytes);
+            return Ok(Moved::Bytes(len));
         }
-        Ok(moved)
+        if into.len() >= STAGING_BYTES {
+            return Ok(read_open(&mut self.is_closed, into, read));
+        }
+        Ok(match self.fill(read) {
+            // They are staged, and do not count yet.
+            Moved::Bytes(_) => Moved::Bytes(0),
+            other => other,
+        })
     }
 
     /// Reads more into the staging buffer.

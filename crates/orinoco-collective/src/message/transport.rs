@@ -15,6 +15,10 @@ pub trait Transport {
     /// Waits until a message may have come, but no longer than `time`. May return early.
     fn wait(&mut self, engine: &Engine, time: Duration);
 
+    /// Whether a long message is under way, of which much is missing: waking up takes less time than the rest of it, and the core is
+    /// better used by what carries it.
+    fn is_bulk(&self) -> bool;
+
     /// Whether the link with a peer keeps payloads whole by itself, at both ends. Others have a checksum.
     fn keeps_whole(&self, peer: usize) -> bool;
 

@@ -195,6 +195,10 @@ impl Transport for SimulatedTransport {
         unreachable!("a simulated rank waits in its scenario");
     }
 
+    fn is_bulk(&self) -> bool {
+        false
+    }
+
     fn keeps_whole(&self, _: usize) -> bool {
         self.net.borrow().keeps_whole
     }
