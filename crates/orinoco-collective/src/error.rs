@@ -108,7 +108,7 @@ pub enum JoinError {
     Failed(#[from] CollectiveError),
     /// An address is not of this machine.
     #[error(
-        "{address} is not of this machine; connections between machines need keys: a group key, or a key pair for each rank"
+        "{address} is not an address of this machine, and connections without encryption are accepted within one machine only; use a group key, or a key pair for each rank"
     )]
     Unprotected {
         /// The address.
@@ -133,7 +133,9 @@ pub enum JoinError {
         source: io::Error,
     },
     /// Another program listens at a rank's address.
-    #[error("what answers at {address} is not rank {rank} of this version of Orinoco, or it has ended")]
+    #[error(
+        "no valid reply from rank {rank} at {address}: it has ended, is another version of Orinoco, or another program uses that port"
+    )]
     NoRank {
         /// The rank.
         rank: usize,
@@ -167,22 +169,26 @@ pub enum JoinError {
     #[error("making a key")]
     Key(#[from] KeyError),
     /// The key is to come from a file, but there is none.
-    #[error("a key that rank 0 puts into a file needs a file through which the ranks meet")]
+    #[error(
+        "`Security::FileKey` needs `Rendezvous::File`; otherwise use a group key, or a key pair for each rank"
+    )]
     NoKeyFile,
     /// The key pair is not the one of this rank.
-    #[error(
-        "the list of {keys} public keys must have one for each of {ranks} ranks, and that of rank {rank} must be of this rank's key pair"
-    )]
+    #[error("public key {rank} of the list does not belong to the key pair of this rank")]
     OwnKey {
         /// This rank.
         rank: usize,
+    },
+    /// The list of public keys has the wrong length.
+    #[error("{keys} public keys for {ranks} ranks; there must be one for each rank")]
+    Keys {
         /// Number of ranks.
         ranks: usize,
         /// Number of keys in the list.
         keys: usize,
     },
     /// Whoever listens at a rank's address does not have that rank's key.
-    #[error("what answers at {address} does not have the key of rank {rank}")]
+    #[error("the program that replies at {address} does not have the key of rank {rank}")]
     Untrusted {
         /// The rank.
         rank: usize,

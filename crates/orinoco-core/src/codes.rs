@@ -207,18 +207,20 @@ codes! {
          variable, or the line of the headers file; correct it and start the daemon again. The headers file may hold a token, so only its \
          owner may read it, and no message shows its values. docs/otlp.md has all keys and variables."
     GROUP_JOIN "E1001" RunFailed "ranks that did not join their group"
-        "Ranks of a collective group meet through a file in /dev/shm. The message says which ranks did not join, or what is wrong with \
-         the file. Usual causes: a rank ended before it joined, ranks that were started with different group sizes, or a full \
-         /dev/shm (`df -h /dev/shm`). In a container, give it more shared memory (`--shm-size`)."
+        "The message names the ranks that did not join a collective group, or what is wrong. On one machine, ranks meet through a file \
+         in /dev/shm: check that every rank is still running, that all have the same number of ranks, and that /dev/shm is not full \
+         (`df -h /dev/shm`; in a container, raise `--shm-size`). Between machines, also check that the addresses of the ranks can be \
+         reached (firewall, ports), and that every rank has the same key file and the same version of Orinoco."
     COLLECTIVE_FAILED "E1002" RunFailed "a collective operation that failed"
         "All ranks of a group call the same operations in the same order. The message names the rank that failed and why: it exited, \
          stopped responding, did not make the call before the deadline, or made a different call. If it exited or stopped responding, \
          look at that rank's own output first. After a failure, every later call on every rank of the group returns an error: restart \
          all ranks."
     GROUP_KEY "E1003" Configuration "a key file that cannot be used"
-        "Ranks on several machines share a secret key. Make the file once, copy it to each machine (`scp -p`), and remove it when it is \
-         no longer needed: `(umask 077; echo orinoco-group-key $(openssl rand -hex 32) > group.key)`. Only its owner may be able to \
-         open it (mode 0600)."
+        "The key file is missing, has the wrong content, or can be opened by other users. With `orinoco perf --address`, all ranks share \
+         a secret key. Its file has one line, `orinoco-group-key` and 64 hexadecimal digits, and only its owner may be able to open it \
+         (`chmod 600 FILE`). To make a new one: `(umask 077; echo orinoco-group-key $(openssl rand -hex 32) > new.key)`. Copy it to \
+         each machine with `scp -p`. If others could open the file, make a new one: whoever has the key can join as any rank."
 }
 
 #[cfg(test)]

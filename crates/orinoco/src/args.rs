@@ -51,11 +51,11 @@ pub(crate) enum Command {
     /// Benchmark one stage against this machine's limit
     #[command(subcommand)]
     Bench(BenchCommand),
-    /// Measure collective operations among ranks, by size: time, bandwidth, and share of what this machine allows
+    /// Measure collective operations among ranks, by size: time, bandwidth, and percentage of the measured limit
     ///
-    /// Sizes, counts and bandwidths are defined as in nccl-tests; times are the median and the 99th percentile. Ranks are synchronised by
-    /// a barrier before each call, and its time is that of the slowest rank. The limit is an estimated minimum time: the time for ranks
-    /// to signal each other with no data, or to copy the bytes that each rank must read from others, whichever is larger.
+    /// Sizes, counts and bandwidths are defined as in nccl-tests; times are the median and the 99th percentile. Before each call, ranks
+    /// wait at a barrier, which is not timed. The time of a call is that of its slowest rank. % OF LIMIT compares it with an estimated
+    /// minimum: the latency of a bare exchange, or the time to copy (shared memory) or send (TCP) the data, whichever is larger.
     ///
     /// Ranks are processes on this machine, or on several: then run the command on each, with --address, --rank and --key.
     Perf(PerfArgs),
@@ -381,7 +381,7 @@ pub(crate) struct PerfArgs {
     /// Transport: shared memory, or TCP connections within this machine, encrypted (tcp) or not (tcp-plaintext)
     #[arg(long, value_name = "NAME", default_value = "shm", value_parser = ["shm", "tcp", "tcp-plaintext"])]
     pub(crate) transport: String,
-    /// Measure between machines: IP address and port of rank 0, over TCP. Run the command once for each rank; rank 0 prints the report
+    /// Measure between machines, over TCP: IP address and port at which rank 0 listens. Run the command once for each rank with equal options; rank 0 prints the report
     #[arg(long, value_name = "IP:PORT", requires_all = ["rank", "key"], conflicts_with = "transport")]
     pub(crate) address: Option<std::net::SocketAddr>,
     /// This process's rank, from 0 [with --address]

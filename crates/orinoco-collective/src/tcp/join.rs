@@ -51,8 +51,11 @@ pub(super) fn join(
         Security::FileKey => {}
         Security::GroupKey(key) => joining.keys = Keys::Group(key.clone()),
         Security::KeyPairs { own, public } => {
-            if public.get(rank) != Some(&own.public()) || public.len() != ranks {
-                return Err(JoinError::OwnKey { rank, ranks, keys: public.len() });
+            if public.len() != ranks {
+                return Err(JoinError::Keys { ranks, keys: public.len() });
+            }
+            if public[rank] != own.public() {
+                return Err(JoinError::OwnKey { rank });
             }
             joining.keys = Keys::Pairs { own: own.clone(), public: public.clone() };
         }
