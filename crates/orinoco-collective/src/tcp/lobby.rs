@@ -13,8 +13,10 @@ use crate::clock::Ticks;
 use crate::message::Moved;
 use crate::security::{CONFIRMATION_BYTES, HANDSHAKE_BYTES, Handshake, Keys, Seal};
 
-/// Most connections that are not accepted yet. More wait outside.
+/// Most connections that are not accepted yet. For one more, the oldest that has said nothing is shown out.
 const GUESTS_MAX: usize = 128;
+/// Connections that are let in before all guests are read from. Fewer than fit: none is shown out before it was.
+const ARRIVALS_MAX: usize = GUESTS_MAX / 2;
 /// Time until a guest is accepted.
 const GUEST_TIME: Duration = Duration::from_secs(2);
 /// Time for an answer. It is short, and the first that is sent: it does not wait for the guest.
@@ -80,11 +82,16 @@ impl Lobby {
     }
 
     fn let_in(&mut self) {
-        while self.guests.len() < GUESTS_MAX {
+        for _ in 0..ARRIVALS_MAX {
             // Whatever went wrong with one connection, others may come.
             let Ok((stream, _)) = self.listener.accept() else { return };
             if set_up(&stream).is_ok() {
                 let connection = Connection::plain(stream);
+                if self.guests.len() == GUESTS_MAX {
+                    // Guests are in the order of their arrival.
+                    let silent = self.guests.iter().position(Guest::is_silent);
+                    self.guests.remove(silent.unwrap_or(0));
+                }
                 self.guests.push(Guest {
                     connection,
                     stage: Stage::Hello,
@@ -103,13 +110,13 @@ impl Lobby {
                 match self.guests[at].receive() {
                     Moved::Bytes(_) => {}
                     Moved::Later if Ticks::now().since(self.guests[at].since) < GUEST_TIME => at += 1,
-                    _ => drop(self.guests.swap_remove(at)),
+                    _ => drop(self.guests.remove(at)),
                 }
                 continue;
             }
-            let guest = self.guests.swap_remove(at);
+            let guest = self.guests.remove(at);
             match guest.advance(&self.keys, own, answer) {
-                Verdict::Stays(guest) => self.guests.push(guest),
+                Verdict::Stays(guest) => self.guests.insert(at, guest),
                 Verdict::Accepted(connection, hello) => return Some((connection, hello)),
                 Verdict::Refused => {}
                 Verdict::WrongKey => self.turned_away += 1,
@@ -121,9 +128,7 @@ impl Lobby {
     fn wait(&self, time: Duration) {
         let mut awaited: Vec<PollFd<'_>> =
             self.guests.iter().map(|guest| PollFd::new(&guest.connection, PollFlags::IN)).collect();
-        if self.guests.len() < GUESTS_MAX {
-            awaited.push(PollFd::new(&self.listener, PollFlags::IN));
-        }
+        awaited.push(PollFd::new(&self.listener, PollFlags::IN));
         let time = if self.guests.is_empty() { time } else { time.min(GUEST_TIME) };
         wait_for(&mut awaited, time);
     }
@@ -144,6 +149,11 @@ impl Guest {
             Stage::Handshake(_) => HANDSHAKE_BYTES,
             Stage::Confirmation(..) => CONFIRMATION_BYTES,
         }
+    }
+
+    /// Whether it has said nothing at all.
+    fn is_silent(&self) -> bool {
+        matches!(self.stage, Stage::Hello) && self.bytes.is_empty()
     }
 
     fn has_stage(&self) -> bool {

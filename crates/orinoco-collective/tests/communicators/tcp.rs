@@ -11,6 +11,7 @@ use orinoco_collective::{
 };
 
 use crate::name;
+use crate::proxy::connect;
 
 pub(crate) fn settings(security: Security) -> TcpSettings {
     let messages = MessageSettings { deadline: Duration::from_secs(20), ..MessageSettings::default() };
@@ -147,6 +148,27 @@ fn join_among_strangers(security: Security) {
     assert_eq!(sums(&Rendezvous::Address(address), &vec![security; 3]), [3; 3]);
     stop.send(()).unwrap();
     stranger.join().unwrap();
+}
+
+/// They are as many as the lobby takes several times over, and would have to be waited for one lobby after the other.
+#[test]
+fn connections_that_say_nothing_do_not_fill_the_lobby() {
+    let address = addresses(1)[0];
+    let messages = MessageSettings { deadline: Duration::from_secs(8), ..MessageSettings::default() };
+    let settings = TcpSettings { security: Security::Plaintext, messages };
+    thread::scope(|scope| {
+        let join = |rank| {
+            let settings = settings.clone();
+            scope.spawn(move || TcpGroup::join(&Rendezvous::Address(address), rank, 2, settings).map(drop))
+        };
+        let first = join(0);
+        let mut silent = vec![connect(address)];
+        silent.extend((0..600).filter_map(|_| TcpStream::connect(address).ok()));
+        let second = join(1);
+        first.join().unwrap().expect("rank 0 joins");
+        second.join().unwrap().expect("rank 1 joins");
+        drop(silent);
+    });
 }
 
 #[test]
