@@ -114,6 +114,14 @@ pub enum JoinError {
         /// The address.
         address: SocketAddr,
     },
+    /// The list of addresses has the wrong length.
+    #[error("{addresses} addresses for {ranks} ranks; there must be one for each rank")]
+    Addresses {
+        /// Number of ranks.
+        ranks: usize,
+        /// Number of addresses in the list.
+        addresses: usize,
+    },
     /// This rank cannot listen at its address.
     #[error("listening at {address}")]
     Listen {

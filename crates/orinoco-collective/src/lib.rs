@@ -4,10 +4,12 @@
 //!   function of the operation, the algorithm, the ranks and the rank, so it can be proved and priced without a network:
 //!   `tests/schedules` proves every algorithm for every number of ranks up to 64, and [`cost`] prices it.
 //! - A [`ShmGroup`] carries out operations among the ranks of one machine, over shared memory.
+//! - A [`TcpGroup`] carries them out among ranks on any machines, by messages over TCP that are authenticated and encrypted
+//!   ([`Security`]).
 //!
 //! The crate opens no socket outside its transports, reads no clock in its engine, and neither prints nor exits.
 //!
-//! Read first: [`ShmGroup`] (operations on one machine), [`Collective`] and [`Algorithm`] (what, and how), [`schedule`].
+//! Read first: [`Communicator`] (the operations), [`ShmGroup`] and [`TcpGroup`], [`Collective`] and [`Algorithm`] (what, and how).
 
 mod algorithm;
 mod arithmetic;

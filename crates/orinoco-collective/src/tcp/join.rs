@@ -63,7 +63,9 @@ pub(super) fn join(
     let has_file_key = matches!(settings.security, Security::FileKey);
     let (mut lobby, addresses) = match rendezvous {
         Rendezvous::List(addresses) => {
-            assert_eq!(addresses.len(), ranks, "one address for each rank");
+            if addresses.len() != ranks {
+                return Err(JoinError::Addresses { ranks, addresses: addresses.len() });
+            }
             addresses.iter().try_for_each(|address| joining.check(address))?;
             (joining.open(addresses[rank])?, addresses.clone())
         }

@@ -13,7 +13,8 @@ use crate::clock::Ticks;
 use crate::message::Moved;
 use crate::security::{CONFIRMATION_BYTES, HANDSHAKE_BYTES, Handshake, Keys, Seal};
 
-/// Most connections that are not accepted yet. For one more, the oldest that has said nothing is shown out.
+/// Most connections that are not accepted yet. For one more, the oldest that has said nothing is shown out, or the oldest
+/// of all.
 const GUESTS_MAX: usize = 128;
 /// Connections that are let in before all guests are read from. Fewer than fit: none is shown out before it was.
 const ARRIVALS_MAX: usize = GUESTS_MAX / 2;

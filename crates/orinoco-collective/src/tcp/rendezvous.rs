@@ -1,7 +1,7 @@
 //! Addresses of ranks, and how they are told.
 
-use std::fs;
-use std::io::{self, Write};
+use std::fs::File;
+use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
@@ -23,7 +23,7 @@ pub enum Rendezvous {
 }
 
 /// Most bytes of the file that are read.
-const FILE_BYTES_MAX: usize = 1024;
+const FILE_BYTES_MAX: u64 = 1024;
 /// Bytes of an address in a directory: IPv6 or mapped IPv4, and the port.
 const ENTRY_BYTES: usize = 18;
 
@@ -42,11 +42,13 @@ impl Meeting {
 
     /// Reads the file. `None` if it is not there yet.
     pub(super) fn read(path: &Path) -> Result<Option<Self>, JoinError> {
-        let text = match fs::read_to_string(path) {
-            Ok(text) => Zeroizing::new(text),
+        let mut text = Zeroizing::new(String::new());
+        let read = File::open(path).and_then(|file| file.take(FILE_BYTES_MAX).read_to_string(&mut text));
+        match read {
+            Ok(_) => {}
             Err(source) if source.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(source) => return Err(fault("reading", path, source)),
-        };
+        }
         Self::parse(&text).map(Some).ok_or_else(|| JoinError::Foreign {
             path: path.to_owned(),
             // The rest may be a key.
@@ -59,7 +61,7 @@ impl Meeting {
 
     fn parse(text: &str) -> Option<Self> {
         let mut words = text.split_whitespace();
-        let address = words.next().filter(|_| text.len() <= FILE_BYTES_MAX)?.parse().ok()?;
+        let address = words.next()?.parse().ok()?;
         let key = match words.next() {
             Some(key) => Some(GroupKey::from_text(key)?),
             None => None,

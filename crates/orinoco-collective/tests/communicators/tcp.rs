@@ -82,6 +82,12 @@ fn addresses_of_other_machines_are_refused() {
 }
 
 #[test]
+fn a_list_needs_an_address_for_each_rank() {
+    let error = TcpGroup::join(&Rendezvous::List(addresses(2)), 0, 3, plain()).err().expect("one is missing");
+    assert_eq!(error.to_string(), "2 addresses for 3 ranks; there must be one for each rank");
+}
+
+#[test]
 fn ranks_with_other_settings_are_refused_by_name() {
     let rendezvous = Rendezvous::Address(addresses(1)[0]);
     let deadline = Duration::from_millis(500);

@@ -96,25 +96,22 @@ fn run_rank(args: &PerfArgs, rendezvous: Rendezvous, rank: usize) -> Result<Perf
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let join =
         |security| TcpGroup::join(&rendezvous, rank, ranks, TcpSettings::new(security)).map_err(not_joined);
-    let localhost = IpAddr::from(Ipv4Addr::LOCALHOST);
-    let measured = match (&rendezvous, transport(args)) {
+    let measured = match (&rendezvous, args.transport.as_str()) {
         (Rendezvous::File(path), "shm") => {
             let group = ShmGroup::join(path, rank, ranks, Settings::default()).map_err(not_joined)?;
             pin(rank, ranks);
             measure_group(group, ShmGroup::measure_limits, args)
         }
-        (Rendezvous::File(_), transport) => {
-            let is_plain = transport == "tcp-plaintext";
-            let group = join(if is_plain { Security::Plaintext } else { Security::FileKey })?;
-            pin(rank, ranks);
-            measure_group(group, |group| limits::of_tcp(group, localhost), args)
-        }
-        (rendezvous, _) => {
-            let ip = match rendezvous {
-                Rendezvous::Address(address) => address.ip(),
-                _ => localhost,
-            };
-            let group = join(Security::GroupKey(group_key(args)?))?;
+        (_, transport) => {
+            let group = join(match (args.address, transport) {
+                (Some(_), _) => Security::GroupKey(group_key(args)?),
+                (None, "tcp-plaintext") => Security::Plaintext,
+                (None, _) => Security::FileKey,
+            })?;
+            if args.address.is_none() {
+                pin(rank, ranks);
+            }
+            let ip = args.address.map_or(IpAddr::from(Ipv4Addr::LOCALHOST), |address| address.ip());
             measure_group(group, |group| limits::of_tcp(group, ip), args)
         }
     };
