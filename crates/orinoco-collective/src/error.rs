@@ -50,16 +50,6 @@ pub enum CollectiveError {
     },
 }
 
-/// Fails unless an input or output has the length that its call needs.
-pub(crate) fn check_len(
-    what: &'static str,
-    len: usize,
-    expected: usize,
-    call: Call,
-) -> Result<(), CollectiveError> {
-    if len == expected { Ok(()) } else { Err(CollectiveError::Length { what, len, expected, call }) }
-}
-
 /// Fault of joining a group.
 #[derive(Debug, Error)]
 pub enum JoinError {

@@ -14,6 +14,7 @@
 mod algorithm;
 mod arithmetic;
 mod call;
+mod caller;
 mod clock;
 mod collective;
 mod communicator;

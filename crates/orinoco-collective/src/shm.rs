@@ -24,8 +24,8 @@ use std::sync::atomic::Ordering;
 pub use join::Settings;
 pub use limits::Limits;
 
-use crate::call::{Call, Operation};
-use crate::error::check_len;
+use crate::call::Call;
+use crate::caller::Caller;
 use crate::{CollectiveError, Communicator, Element, FailureCause, JoinError, ReduceOp};
 use life::Life;
 use member::Member;
@@ -118,16 +118,8 @@ impl ShmGroup {
         self.ranks > 1 && self.single_copy_bytes.is_some_and(|least| size_of_val(vector) >= least)
     }
 
-    /// The call of an operation with a root.
-    fn rooted<T: Element>(
-        &self,
-        operation: Operation,
-        op: Option<ReduceOp>,
-        root: usize,
-        count: usize,
-    ) -> Call {
-        assert!(root < self.ranks, "root {root} of {} ranks", self.ranks);
-        Call::new(operation, Some(T::DATA_TYPE), op, root, count)
+    fn caller(&self) -> Caller {
+        Caller { rank: self.rank, ranks: self.ranks }
     }
 
     /// Runs an operation: publishes a piece, then reads the one before it, until all are read.
@@ -200,12 +192,12 @@ impl Communicator for ShmGroup {
     }
 
     fn barrier(&mut self) -> Result<(), CollectiveError> {
-        let call = Call::new(Operation::Barrier, None, None, 0, 0);
+        let call = self.caller().barrier();
         self.run(call, &mut operations::Barrier)
     }
 
     fn broadcast<T: Element>(&mut self, root: usize, vector: &mut [T]) -> Result<(), CollectiveError> {
-        let call = self.rooted::<T>(Operation::Broadcast, None, root, vector.len());
+        let call = self.caller().broadcast(root, vector);
         if self.is_long(vector) {
             return self.broadcast_single_copy(call, root, vector);
         }
@@ -213,7 +205,7 @@ impl Communicator for ShmGroup {
     }
 
     fn all_reduce<T: Element>(&mut self, op: ReduceOp, vector: &mut [T]) -> Result<(), CollectiveError> {
-        let call = Call::new(Operation::AllReduce, Some(T::DATA_TYPE), Some(op), 0, vector.len());
+        let call = self.caller().all_reduce(op, vector);
         self.run_all_reduce(call, op, None, vector)
     }
 
@@ -223,8 +215,7 @@ impl Communicator for ShmGroup {
         input: &[T],
         output: &mut [T],
     ) -> Result<(), CollectiveError> {
-        let call = Call::new(Operation::AllReduce, Some(T::DATA_TYPE), Some(op), 0, input.len());
-        check_len("the output", output.len(), input.len(), call)?;
+        let call = self.caller().all_reduce_into(op, input, output)?;
         self.run_all_reduce(call, op, Some(input), output)
     }
 
@@ -235,10 +226,7 @@ impl Communicator for ShmGroup {
         input: &[T],
         output: &mut [T],
     ) -> Result<(), CollectiveError> {
-        let call = self.rooted::<T>(Operation::Reduce, Some(op), root, input.len());
-        if self.rank == root {
-            check_len("the output", output.len(), input.len(), call)?;
-        }
+        let call = self.caller().reduce(op, root, input, output)?;
         self.run(call, &mut Reduce { op, root, input, output })
     }
 
@@ -248,10 +236,7 @@ impl Communicator for ShmGroup {
         input: &[T],
         output: &mut [T],
     ) -> Result<(), CollectiveError> {
-        let call = self.rooted::<T>(Operation::Scatter, None, root, output.len());
-        if self.rank == root {
-            check_len("the input", input.len(), output.len() * self.ranks, call)?;
-        }
+        let call = self.caller().scatter(root, input, output)?;
         self.run(call, &mut Scatter { root, input, output })
     }
 
@@ -261,16 +246,12 @@ impl Communicator for ShmGroup {
         input: &[T],
         output: &mut [T],
     ) -> Result<(), CollectiveError> {
-        let call = self.rooted::<T>(Operation::Gather, None, root, input.len());
-        if self.rank == root {
-            check_len("the output", output.len(), input.len() * self.ranks, call)?;
-        }
+        let call = self.caller().gather(root, input, output)?;
         self.run(call, &mut Gather { root, input, output })
     }
 
     fn all_gather<T: Element>(&mut self, input: &[T], output: &mut [T]) -> Result<(), CollectiveError> {
-        let call = Call::new(Operation::AllGather, Some(T::DATA_TYPE), None, 0, input.len());
-        check_len("the output", output.len(), input.len() * self.ranks, call)?;
+        let call = self.caller().all_gather(input, output)?;
         if self.is_long(input) {
             return self.all_gather_single_copy(call, input, output);
         }
@@ -283,8 +264,7 @@ impl Communicator for ShmGroup {
         input: &[T],
         output: &mut [T],
     ) -> Result<(), CollectiveError> {
-        let call = Call::new(Operation::ReduceScatter, Some(T::DATA_TYPE), Some(op), 0, output.len());
-        check_len("the input", input.len(), output.len() * self.ranks, call)?;
+        let call = self.caller().reduce_scatter(op, input, output)?;
         if self.is_long(input) {
             return self.reduce_scatter_single_copy(call, op, input, output);
         }
@@ -292,10 +272,7 @@ impl Communicator for ShmGroup {
     }
 
     fn all_to_all<T: Element>(&mut self, input: &[T], output: &mut [T]) -> Result<(), CollectiveError> {
-        let count = output.len() / self.ranks;
-        let call = Call::new(Operation::AllToAll, Some(T::DATA_TYPE), None, 0, count);
-        check_len("the output", output.len(), count * self.ranks, call)?;
-        check_len("the input", input.len(), output.len(), call)?;
+        let call = self.caller().all_to_all(input, output)?;
         if self.is_long(input) {
             return self.all_to_all_single_copy(call, input, output);
         }

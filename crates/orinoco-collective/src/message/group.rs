@@ -13,10 +13,10 @@ use super::kernel::Kernel;
 use super::memory::Memory;
 use super::plan::OperationPlan;
 use super::transport::Transport;
-use crate::call::{Call, Operation};
+use crate::call::Call;
+use crate::caller::Caller;
 use crate::clock::Ticks;
 use crate::element::kernel;
-use crate::error::check_len;
 use crate::{Algorithm, Collective, CollectiveError, Communicator, Element, ReduceOp, Topology};
 
 /// Settings of a group whose ranks exchange messages. All ranks must have equal ones, apart from the times.
@@ -171,15 +171,8 @@ impl<T: Transport> MessageGroup<T> {
         plan
     }
 
-    fn rooted<E: Element>(
-        &self,
-        operation: Operation,
-        op: Option<ReduceOp>,
-        root: usize,
-        count: usize,
-    ) -> Call {
-        assert!(root < self.ranks(), "root {root} of {} ranks", self.ranks());
-        Call::new(operation, Some(E::DATA_TYPE), op, root, count)
+    fn caller(&self) -> Caller {
+        Caller { rank: self.engine.rank(), ranks: self.engine.ranks() }
     }
 }
 
@@ -193,13 +186,13 @@ impl<T: Transport> Communicator for MessageGroup<T> {
     }
 
     fn barrier(&mut self) -> Result<(), CollectiveError> {
-        let call = Call::new(Operation::Barrier, None, None, 0, 0);
+        let call = self.caller().barrier();
         self.run(call, || Collective::Barrier, Kernel::copying(None), None, &mut [])
     }
 
     fn broadcast<E: Element>(&mut self, root: usize, vector: &mut [E]) -> Result<(), CollectiveError> {
         let count = vector.len();
-        let call = self.rooted::<E>(Operation::Broadcast, None, root, count);
+        let call = self.caller().broadcast(root, vector);
         let collective = || Collective::Broadcast { root, count };
         self.run(call, collective, Kernel::copying(Some(E::DATA_TYPE)), None, vector.as_mut_bytes())
     }
@@ -212,17 +205,14 @@ impl<T: Transport> Communicator for MessageGroup<T> {
         output: &mut [E],
     ) -> Result<(), CollectiveError> {
         let count = input.len();
-        let call = self.rooted::<E>(Operation::Reduce, Some(op), root, count);
-        if self.rank() == root {
-            check_len("the output", output.len(), count, call)?;
-        }
+        let call = self.caller().reduce(op, root, input, output)?;
         let collective = || Collective::Reduce { root, count };
         self.run(call, collective, kernel::<E>(op), Some(input.as_bytes()), output.as_mut_bytes())
     }
 
     fn all_reduce<E: Element>(&mut self, op: ReduceOp, vector: &mut [E]) -> Result<(), CollectiveError> {
         let count = vector.len();
-        let call = Call::new(Operation::AllReduce, Some(E::DATA_TYPE), Some(op), 0, count);
+        let call = self.caller().all_reduce(op, vector);
         let collective = || Collective::AllReduce { count };
         self.run(call, collective, kernel::<E>(op), None, vector.as_mut_bytes())
     }
@@ -234,16 +224,14 @@ impl<T: Transport> Communicator for MessageGroup<T> {
         output: &mut [E],
     ) -> Result<(), CollectiveError> {
         let count = input.len();
-        let call = Call::new(Operation::AllReduce, Some(E::DATA_TYPE), Some(op), 0, count);
-        check_len("the output", output.len(), count, call)?;
+        let call = self.caller().all_reduce_into(op, input, output)?;
         let collective = || Collective::AllReduce { count };
         self.run(call, collective, kernel::<E>(op), Some(input.as_bytes()), output.as_mut_bytes())
     }
 
     fn all_gather<E: Element>(&mut self, input: &[E], output: &mut [E]) -> Result<(), CollectiveError> {
         let (count, ranks) = (input.len(), self.ranks());
-        let call = Call::new(Operation::AllGather, Some(E::DATA_TYPE), None, 0, count);
-        check_len("the output", output.len(), count * ranks, call)?;
+        let call = self.caller().all_gather(input, output)?;
         let collective = || Collective::AllGather { counts: vec![count; ranks] };
         let kernel = Kernel::copying(Some(E::DATA_TYPE));
         self.run(call, collective, kernel, Some(input.as_bytes()), output.as_mut_bytes())
@@ -256,8 +244,7 @@ impl<T: Transport> Communicator for MessageGroup<T> {
         output: &mut [E],
     ) -> Result<(), CollectiveError> {
         let (count, ranks) = (output.len(), self.ranks());
-        let call = Call::new(Operation::ReduceScatter, Some(E::DATA_TYPE), Some(op), 0, count);
-        check_len("the input", input.len(), count * ranks, call)?;
+        let call = self.caller().reduce_scatter(op, input, output)?;
         let collective = || Collective::ReduceScatter { counts: vec![count; ranks] };
         self.run(call, collective, kernel::<E>(op), Some(input.as_bytes()), output.as_mut_bytes())
     }
@@ -269,10 +256,7 @@ impl<T: Transport> Communicator for MessageGroup<T> {
         output: &mut [E],
     ) -> Result<(), CollectiveError> {
         let (count, ranks) = (output.len(), self.ranks());
-        let call = self.rooted::<E>(Operation::Scatter, None, root, count);
-        if self.rank() == root {
-            check_len("the input", input.len(), count * ranks, call)?;
-        }
+        let call = self.caller().scatter(root, input, output)?;
         let collective = || Collective::Scatter { root, counts: vec![count; ranks] };
         let kernel = Kernel::copying(Some(E::DATA_TYPE));
         self.run(call, collective, kernel, Some(input.as_bytes()), output.as_mut_bytes())
@@ -285,10 +269,7 @@ impl<T: Transport> Communicator for MessageGroup<T> {
         output: &mut [E],
     ) -> Result<(), CollectiveError> {
         let (count, ranks) = (input.len(), self.ranks());
-        let call = self.rooted::<E>(Operation::Gather, None, root, count);
-        if self.rank() == root {
-            check_len("the output", output.len(), count * ranks, call)?;
-        }
+        let call = self.caller().gather(root, input, output)?;
         let collective = || Collective::Gather { root, counts: vec![count; ranks] };
         let kernel = Kernel::copying(Some(E::DATA_TYPE));
         self.run(call, collective, kernel, Some(input.as_bytes()), output.as_mut_bytes())
@@ -297,9 +278,7 @@ impl<T: Transport> Communicator for MessageGroup<T> {
     fn all_to_all<E: Element>(&mut self, input: &[E], output: &mut [E]) -> Result<(), CollectiveError> {
         let ranks = self.ranks();
         let count = output.len() / ranks;
-        let call = Call::new(Operation::AllToAll, Some(E::DATA_TYPE), None, 0, count);
-        check_len("the output", output.len(), count * ranks, call)?;
-        check_len("the input", input.len(), output.len(), call)?;
+        let call = self.caller().all_to_all(input, output)?;
         let kernel = Kernel::copying(Some(E::DATA_TYPE));
         let collective = || Collective::all_to_all(ranks, count);
         self.run(call, collective, kernel, Some(input.as_bytes()), output.as_mut_bytes())

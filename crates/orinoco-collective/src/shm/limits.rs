@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use super::segment::{Piece, SLOT_BYTES};
 use super::wait::{Awaited, raise};
-use super::{Call, CollectiveError, Operation, ShmGroup};
+use super::{Call, CollectiveError, ShmGroup};
 use crate::Communicator;
+use crate::call::Operation;
 use crate::clock::Ticks;
 
 /// Exchanges that are timed, after a tenth as many that are not.
