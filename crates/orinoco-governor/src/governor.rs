@@ -23,21 +23,26 @@ const EVIDENCE: Duration = Duration::from_secs(5);
 const CALM: Duration = Duration::from_secs(15);
 /// Share of its target above which a latency counts as slow: the mode is raised before the target is missed.
 const SLOW_RATIO: f64 = 0.95;
-/// Multiple of its target from which a latency is worth clocks that are lowered for a moment, with a higher mode.
-const MISSED_RATIO: f64 = 1.05;
 /// Share of its target to which a latency, and of the lanes' time to which the load, may grow by more work.
 const WORK_RATIO: f64 = 0.85;
 /// Load above which lower clocks would make frames wait.
 const BUSY: f64 = 0.65;
+/// The same for a lower power mode, whose steps are larger.
+const BUSY_MODE: f64 = 0.5;
 /// Load below which the board is expected to take twice the power under full load.
 const LOAD_MIN: f64 = 0.5;
 /// Factor of power at which one step aims while readings are missing.
 const BLIND_CUT: f64 = 0.85;
+/// Factor by which a step aims lower if the step before it, a moment ago, did not suffice.
+const SECOND_CUT: f64 = 0.8;
 /// Exponent with which the power changes at least with the scale of a clock: a part of it does not depend on the clock. A step
 /// down counts on no more. A step up is tried on no less, because it is taken back within seconds.
 const CLOCK_EXPONENT: f64 = 0.5;
 /// Exponent with which the power grows with the scale of a mode while the clocks stay: what is left is cores and memory.
 const GUARDED_EXPONENT: f64 = 0.4;
+/// Exponent with which the heat grows with the scale of a mode: the idle power is a part of it that stays. A board that heats faster
+/// is answered before its limit.
+const MODE_HEAT_EXPONENT: f64 = 0.7;
 /// Growth of the power for which a step up of a clock needs room at most. Steps of some boards are large, and a faster clock is
 /// busy for less of the time.
 const CLOCK_GROWTH_MAX: f64 = 1.1;
@@ -51,6 +56,8 @@ pub struct Governor {
     gauge: Gauge,
     retries: Retries,
     last_step: Option<Nanos>,
+    /// Latest step down because of a limit.
+    last_cut: Option<Nanos>,
     last_mode_change: Option<Nanos>,
     /// Name of the power mode at the last tick.
     mode: Option<String>,
@@ -84,6 +91,7 @@ impl Governor {
             gauge: Gauge::default(),
             retries: Retries::default(),
             last_step: None,
+            last_cut: None,
             last_mode_change: None,
             mode: None,
             works: BTreeMap::new(),
@@ -134,19 +142,30 @@ impl Governor {
     /// Lowers everything, step by step, until the readings are back.
     fn blind(&mut self, now: Nanos, inputs: &Inputs, reason: Reason) -> (State, Option<Step>) {
         self.calm_since = None;
-        (State::Blind, self.down(now, inputs, reason, BLIND_CUT, false))
+        let step = self.down(now, inputs, reason, BLIND_CUT, false);
+        if step.is_some() {
+            self.retries.failed(now);
+        }
+        (State::Blind, step)
     }
 
     fn over(&mut self, now: Nanos, inputs: &Inputs, reason: Reason, cut: f64) -> (State, Option<Step>) {
         self.calm_since = None;
         let is_slow = match speed(inputs) {
             Speed::Slow(_) => true,
-            Speed::Fast(_) => inputs.load.is_some_and(|load| load > BUSY),
+            Speed::Fast(_) => {
+                let has_clocks = of_kind(inputs, ActuatorKind::Clock).any(|(_, clock)| clock.lower().is_some());
+                inputs.load.is_some_and(|load| load > if has_clocks { BUSY } else { BUSY_MODE })
+            }
             Speed::Unasked | Speed::Unknown => false,
         };
         let is_lowest = inputs.actuators.iter().all(|actuator| actuator.lower().is_none());
+        // A step that did not suffice did less than expected, and so would the next.
+        let is_second = !has_passed(now, self.last_cut, EVIDENCE);
+        let cut = if is_second && cut < 1.0 { cut * SECOND_CUT } else { cut };
         let step = self.down(now, inputs, reason, cut, is_slow);
         if step.is_some() {
+            self.last_cut = Some(now);
             self.retries.failed(now);
         }
         (if is_lowest { State::Exhausted } else { State::Limiting }, step)
@@ -216,7 +235,7 @@ impl Governor {
         let clock = clock.map(|(index, clock, level)| (index, clock, level, Vec::new()));
         let (index, actuator, level, clocks) = clock.or_else(|| {
             let mode = self.higher_mode(now, inputs, room)?;
-            let is_missed = slow.and_then(StreamLatency::ratio).is_some_and(|ratio| ratio >= MISSED_RATIO);
+            let is_missed = slow.and_then(StreamLatency::ratio).is_some_and(|ratio| ratio >= 1.0);
             (mode.3.is_empty() || is_missed).then_some(mode)
         })?;
         let reason = slow.map_or(Reason::Room, latency_reason);
@@ -244,7 +263,7 @@ impl Governor {
         let growth = modes.ratio_to(level);
         if is_bounded {
             // Heat is what is left to compare, and that of the last minutes is in the room already.
-            return room >= 1.0 && self.limits_heat_only(inputs, growth);
+            return room >= 1.0 && self.limits_heat_only(inputs, growth.powf(MODE_HEAT_EXPONENT));
         }
         let full = 1.0 / inputs.load.unwrap_or(LOAD_MIN).clamp(LOAD_MIN, 1.0);
         growth * full <= room

@@ -15,10 +15,19 @@ pub const TRIP_MARGIN: Celsius = Celsius::from_units(3);
 /// Distance to the limit at which an expected temperature counts as too high: sensors have steps of up to 0.5 °C, and the die rises
 /// by about 1 °C while a power mode is set.
 const GUARD: Celsius = Celsius::from_units(2);
+/// Distance that is kept in addition where the lanes do nothing, in degrees, and less of it the higher their load was within
+/// [`LOAD_FOR`]: a load that grows at once heats the die by several degrees before the next readings show it.
+const IDLE_GUARD: f64 = 5.0;
+/// Load from which nothing is kept in addition.
+const LOAD_HIGH: f64 = 0.8;
+/// Time for which a load counts: less work and other clocks change it, and the board has just carried it.
+const LOAD_FOR: Duration = Duration::from_secs(60);
 /// Distance above the limit from which an expected temperature rises fast.
 const FAST: Celsius = Celsius::from_units(3);
 /// Distance to the limit that a step up must leave: the hysteresis of temperatures.
 const BAND: Celsius = Celsius::from_units(5);
+/// Part of it that is left where more than [`GUARD`] is kept.
+const GUARD_BAND: Celsius = Celsius::from_units(1);
 /// Distance to its limit within which a zone that goes silent is missed. Others may be switched off.
 const MISSED_WITHIN: Celsius = Celsius::from_units(15);
 /// Ambient temperature that is assumed where the effect of more power is estimated: a hot cabinet. Where it is colder, more power
@@ -57,6 +66,8 @@ pub(crate) struct Gauge {
     powers: VecDeque<Watts>,
     /// Time of the latest reading of the power.
     power_at: Option<Nanos>,
+    /// Highest load of the last [`LOAD_FOR`], and its time.
+    load: Option<(Nanos, f64)>,
     read_at: Option<Nanos>,
     started: Option<Nanos>,
 }
@@ -72,6 +83,12 @@ impl Gauge {
             self.powers.push_back(power);
             if self.powers.len() > POWERS_MAX {
                 self.powers.pop_front();
+            }
+        }
+        if let Some(load) = inputs.load {
+            let is_over = |(at, highest)| load >= highest || now.since(at) > LOAD_FOR;
+            if self.load.is_none_or(is_over) {
+                self.load = Some((now, load));
             }
         }
         for zone in &inputs.zones {
@@ -93,7 +110,8 @@ impl Gauge {
             return Pressure::Blind(missing);
         }
         let power = limits.power.map_or(Pressure::Under { room: f64::MAX }, |limit| self.power(limit));
-        let zones = limited(inputs, limits).filter_map(|(zone, limit)| self.zone(zone, limit));
+        let guard = self.idle_guard();
+        let zones = limited(inputs, limits).filter_map(|(zone, limit)| self.zone(zone, limit, guard));
         zones.fold(power, Pressure::worse)
     }
 
@@ -135,16 +153,23 @@ impl Gauge {
         Pressure::Under { room: limit_w * POWER_SHARE / mean.max(latest_w).max(0.001) }
     }
 
-    fn zone(&self, zone: &Zone, limit: Celsius) -> Option<Pressure> {
+    /// Returns the distance to the limit that is kept because the load may grow.
+    fn idle_guard(&self) -> Celsius {
+        let load = self.load.map_or(LOAD_HIGH, |(_, load)| load);
+        Celsius::from_f64(IDLE_GUARD * (1.0 - load / LOAD_HIGH).max(0.0))
+    }
+
+    fn zone(&self, zone: &Zone, limit: Celsius, guard: Celsius) -> Option<Pressure> {
         let trend = self.trends.get(&zone.name)?;
         let ((_, now), soon) = (trend.last()?, trend.soon()?);
         let heat = (soon.to_f64() - AMBIENT).max(10.0);
-        if soon + GUARD >= limit {
+        if soon + GUARD + guard >= limit {
             let reason = Reason::Temperature { zone: zone.name.clone(), now, soon, limit };
             let cut = if soon > limit + FAST { CUT_MIN } else { CUT_SLOW };
             return Some(Pressure::Over { reason, cut });
         }
-        Some(Pressure::Under { room: 1.0 + (limit - BAND - soon).to_f64() / heat })
+        let band = BAND.max(GUARD + guard + GUARD_BAND);
+        Some(Pressure::Under { room: 1.0 + (limit - band - soon).to_f64() / heat })
     }
 }
 

@@ -7,8 +7,9 @@ use orinoco_core::Nanos;
 
 /// Time within which a step down says that the step up before it was wrong.
 const JUDGE: Duration = Duration::from_secs(60);
-/// First wait until a level is tried again; it doubles with each failure.
-const WAIT_MIN: Duration = Duration::from_secs(30);
+/// First wait until a level is tried again; it doubles with each failure. A minute holds no more than one attempt, so that its mean
+/// power stays within the limit.
+const WAIT_MIN: Duration = Duration::from_secs(60);
 /// Longest wait.
 const WAIT_MAX: Duration = Duration::from_secs(240);
 /// Factor by which the room under the limits must have grown for an earlier attempt: the load fell, or it became colder.
@@ -71,13 +72,13 @@ mod tests {
         assert!(retries.allows(at(0), "gpu", 3, 1.1));
         retries.stepped_up(at(0), "gpu", 3, 1.1);
         retries.failed(at(5));
-        assert!(!retries.allows(at(34), "gpu", 3, 1.1) && retries.allows(at(35), "gpu", 3, 1.1));
+        assert!(!retries.allows(at(64), "gpu", 3, 1.1) && retries.allows(at(65), "gpu", 3, 1.1));
         assert!(retries.allows(at(6), "gpu", 3, 1.3) && retries.allows(at(6), "gpu", 2, 1.1));
-        retries.stepped_up(at(35), "gpu", 3, 1.1);
-        retries.failed(at(40));
-        assert!(!retries.allows(at(99), "gpu", 3, 1.1) && retries.allows(at(100), "gpu", 3, 1.1));
-        retries.stepped_up(at(200), "gpu", 3, 1.1);
-        retries.failed(at(261));
-        assert!(retries.allows(at(262), "gpu", 3, 1.1), "it held for a minute");
+        retries.stepped_up(at(65), "gpu", 3, 1.1);
+        retries.failed(at(70));
+        assert!(!retries.allows(at(189), "gpu", 3, 1.1) && retries.allows(at(190), "gpu", 3, 1.1));
+        retries.stepped_up(at(300), "gpu", 3, 1.1);
+        retries.failed(at(361));
+        assert!(retries.allows(at(362), "gpu", 3, 1.1), "it held for a minute");
     }
 }

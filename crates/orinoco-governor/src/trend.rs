@@ -9,6 +9,9 @@ use orinoco_core::{Celsius, Nanos};
 const HISTORY: Duration = Duration::from_secs(12);
 /// Number of readings of a slope: fewer would take the sensor's steps of up to 0.5 °C for a slope.
 const READINGS_MIN: usize = 3;
+/// Rise between two readings, in degrees, that may be the sensor's steps and noise. A greater one is a sudden load, and counts at
+/// once.
+const SENSOR_ERROR: f64 = 1.5;
 /// Maximum number of readings, if they come more often than once a second.
 const READINGS_MAX: usize = 32;
 /// Time ahead for which a straight line is drawn. The true curve flattens, so the line is above it.
@@ -43,10 +46,19 @@ impl Trend {
         self.readings.back().copied()
     }
 
+    /// Returns the rise since the reading before the latest, in degrees per second, without what sensors err.
+    fn latest_rise(&self) -> Option<f64> {
+        let mut latest = self.readings.iter().rev();
+        let ((last_at, last), (before_at, before)) = (latest.next()?, latest.next()?);
+        let rise = (last.to_f64() - before.to_f64() - SENSOR_ERROR).max(0.0);
+        Some(rise / last_at.since(*before_at).as_secs_f64().max(0.1))
+    }
+
     /// Returns the temperature that is expected after [`AHEAD`]. A temperature that falls is expected to stay.
     pub(crate) fn soon(&self) -> Option<Celsius> {
         let (_, last) = self.last()?;
-        let rise = self.slope().unwrap_or(0.0).max(0.0) * AHEAD.as_secs_f64();
+        let slope = self.slope().unwrap_or(0.0).max(self.latest_rise().unwrap_or(0.0));
+        let rise = slope * AHEAD.as_secs_f64();
         Some(last + Celsius::from_f64(rise))
     }
 
@@ -84,7 +96,8 @@ mod tests {
     fn a_rise_goes_on_and_a_fall_does_not() {
         assert_eq!(trend(&[50.0, 51.0, 52.0, 53.0]).soon(), Some(Celsius::from_units(61)));
         assert_eq!(trend(&[53.0, 52.0, 51.0]).soon(), Some(Celsius::from_units(51)));
-        assert_eq!(trend(&[50.0, 60.0]).soon(), Some(Celsius::from_units(60)), "two readings are no slope");
+        assert_eq!(trend(&[50.0, 51.5]).soon(), Some(Celsius::from_f64(51.5)), "two readings are no slope");
+        assert_eq!(trend(&[50.0, 50.0, 50.0, 54.5]).soon(), Some(Celsius::from_f64(78.5)), "a jump is");
         assert_eq!(trend(&[]).soon(), None);
     }
 

@@ -138,8 +138,8 @@ fn a_rising_temperature_is_answered_before_its_limit() {
         inputs.zones[0].temperature = Some(Celsius::from_f64(70.0 + second as f64));
     };
     let first = steps(0..14, rising).into_iter().next().expect("a step");
-    let reason = "tj-thermal is at 75.0 °C and expected at 83.0 °C in 8 s, too high for its limit of 85.0 °C";
-    assert_eq!(first, format!("5 gpu 408 MHz: {reason}"));
+    let reason = "tj-thermal is at 74.0 °C and expected at 82.0 °C in 8 s, too high for its limit of 85.0 °C";
+    assert_eq!(first, format!("4 gpu 408 MHz: {reason}"));
 }
 
 #[test]
