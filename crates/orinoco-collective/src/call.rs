@@ -5,9 +5,11 @@ use crate::{DataType, ReduceOp};
 /// Largest count that fits a call's code.
 const COUNT_MAX: u64 = (1 << 40) - 1;
 
-/// One call of a collective operation, as ranks compare it: operation, data type, reduction, root and count.
+/// One call of an operation, as ranks compare it: operation, data type, reduction, root and count.
 ///
-/// Its code is 64 bits: the operation in the highest 4, then data type (4), reduction (4), root (12) and count (40).
+/// Its code is 64 bits: the operation in the highest 4, then data type (4), reduction (4), root (12) and count (40). A send has its
+/// sender as the root. Operations with a count for each rank have a checksum of the counts as their count, and the all-to-all among
+/// them, whose counts differ from rank to rank, has 0.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Call(u64);
 
@@ -24,6 +26,12 @@ pub(crate) enum Operation {
     Scatter = 7,
     Gather = 8,
     AllToAll = 9,
+    Send = 10,
+    AllGatherV = 11,
+    ReduceScatterV = 12,
+    ScatterV = 13,
+    GatherV = 14,
+    AllToAllV = 15,
 }
 
 impl Call {
@@ -40,6 +48,19 @@ impl Call {
         let data_type = data_type.map_or(0, |data_type| data_type as u64 + 1);
         let op = op.map_or(0, |op| op as u64 + 1);
         Self((operation as u64) << 60 | data_type << 56 | op << 52 | (root as u64) << 40 | count)
+    }
+
+    /// Creates a call with a count for each rank.
+    pub(crate) fn of_counts(
+        operation: Operation,
+        data_type: DataType,
+        op: Option<ReduceOp>,
+        root: usize,
+        counts: &[usize],
+    ) -> Self {
+        let add = |checksum, count: &usize| crc32c::crc32c_append(checksum, &(*count as u64).to_le_bytes());
+        let checksum = counts.iter().fold(0, add);
+        Self::new(operation, Some(data_type), op, root, checksum as usize)
     }
 
     /// The call with this code, which may come from anywhere.
@@ -68,17 +89,34 @@ impl fmt::Display for Call {
             7 => "scatter",
             8 => "gather",
             9 => "all_to_all",
+            10 => "send",
+            11 => "all_gather_v",
+            12 => "reduce_scatter_v",
+            13 => "scatter_v",
+            14 => "gather_v",
+            15 => "all_to_all_v",
             other => return write!(f, "operation {other}"),
         };
         write!(f, "{operation}")?;
         let Some(data_type) = self.bits(56, 4).checked_sub(1) else { return Ok(()) };
         let data_type = DataType::ALL.get(data_type).map_or("unknown", |data_type| data_type.name());
-        write!(f, " of {} {data_type}", self.bits(0, 40))?;
+        match operation {
+            "all_to_all_v" => write!(f, " of {data_type}")?,
+            _ if operation.ends_with("_v") => {
+                write!(f, " of {data_type}, counts with the checksum {:08x}", self.bits(0, 40))?;
+            }
+            _ => write!(f, " of {} {data_type}", self.bits(0, 40))?,
+        }
         if let Some(op) = self.bits(52, 4).checked_sub(1) {
             write!(f, ", {}", ReduceOp::ALL.get(op).map_or("unknown", |op| op.name()))?;
         }
-        if matches!(operation, "broadcast" | "reduce" | "scatter" | "gather") {
-            write!(f, ", root {}", self.bits(40, 12))?;
+        let root = self.bits(40, 12);
+        match operation {
+            "broadcast" | "reduce" | "scatter" | "gather" | "scatter_v" | "gather_v" => {
+                write!(f, ", root {root}")?;
+            }
+            "send" => write!(f, " from rank {root}")?,
+            _ => {}
         }
         Ok(())
     }
@@ -102,6 +140,12 @@ mod tests {
         let call = Call::new(Operation::Broadcast, Some(DataType::U8), None, 3, 0);
         assert_eq!(show(call.code()), "broadcast of 0 u8, root 3");
         assert_eq!(show(Call::new(Operation::Barrier, None, None, 0, 0).code()), "barrier");
+        let call = Call::new(Operation::Send, Some(DataType::U8), None, 3, 12);
+        assert_eq!(show(call.code()), "send of 12 u8 from rank 3");
+        let call = Call::of_counts(Operation::GatherV, DataType::U8, None, 1, &[1, 2]);
+        assert_eq!(show(call.code()), "gather_v of u8, counts with the checksum 22046d5a, root 1");
+        let call = Call::of_counts(Operation::AllToAllV, DataType::U8, None, 0, &[]);
+        assert_eq!(show(call.code()), "all_to_all_v of u8");
         assert_eq!(show(0), "operation 0");
         assert_eq!(show(4 << 60 | 15 << 56 | 15 << 52 | 7), "all_reduce of 7 unknown, unknown");
     }

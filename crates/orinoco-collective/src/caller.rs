@@ -60,6 +60,91 @@ impl Caller {
         check_len("the input", input.len(), output.len(), call).map(|()| call)
     }
 
+    pub(crate) fn send<T: Element>(self, to: usize, vector: &[T]) -> Call {
+        assert!(
+            to < self.ranks && to != self.rank,
+            "rank {} sends to rank {to} of {}",
+            self.rank,
+            self.ranks
+        );
+        Call::new(Operation::Send, Some(T::DATA_TYPE), None, self.rank, vector.len())
+    }
+
+    pub(crate) fn recv<T: Element>(self, from: usize, vector: &[T]) -> Call {
+        let Self { rank, ranks } = self;
+        assert!(from < ranks && from != rank, "rank {rank} receives from rank {from} of {ranks}");
+        Call::new(Operation::Send, Some(T::DATA_TYPE), None, from, vector.len())
+    }
+
+    pub(crate) fn all_gather_v<T: Element>(self, input: &[T], counts: &[usize], output: &[T]) -> Checked {
+        let call = self.of_counts::<T>(Operation::AllGatherV, None, 0, counts)?;
+        check_len("the input", input.len(), counts[self.rank], call)?;
+        check_len("the output", output.len(), counts.iter().sum(), call).map(|()| call)
+    }
+
+    pub(crate) fn reduce_scatter_v<T: Element>(
+        self,
+        op: ReduceOp,
+        input: &[T],
+        counts: &[usize],
+        output: &[T],
+    ) -> Checked {
+        let call = self.of_counts::<T>(Operation::ReduceScatterV, Some(op), 0, counts)?;
+        check_len("the input", input.len(), counts.iter().sum(), call)?;
+        check_len("the output", output.len(), counts[self.rank], call).map(|()| call)
+    }
+
+    pub(crate) fn scatter_v<T: Element>(
+        self,
+        root: usize,
+        input: &[T],
+        counts: &[usize],
+        output: &[T],
+    ) -> Checked {
+        let call = self.of_counts::<T>(Operation::ScatterV, None, root, counts)?;
+        check_len("the output", output.len(), counts[self.rank], call)?;
+        self.check_at(root, "the input", input.len(), counts.iter().sum(), call)
+    }
+
+    pub(crate) fn gather_v<T: Element>(
+        self,
+        root: usize,
+        input: &[T],
+        counts: &[usize],
+        output: &[T],
+    ) -> Checked {
+        let call = self.of_counts::<T>(Operation::GatherV, None, root, counts)?;
+        check_len("the input", input.len(), counts[self.rank], call)?;
+        self.check_at(root, "the output", output.len(), counts.iter().sum(), call)
+    }
+
+    pub(crate) fn all_to_all_v<T: Element>(
+        self,
+        input: &[T],
+        send: &[usize],
+        output: &[T],
+        receive: &[usize],
+    ) -> Checked {
+        let call = call::<T>(Operation::AllToAllV, None, 0);
+        check_len("the list of counts to send", send.len(), self.ranks, call)?;
+        check_len("the list of counts to receive", receive.len(), self.ranks, call)?;
+        check_len("the input", input.len(), send.iter().sum(), call)?;
+        check_len("the output", output.len(), receive.iter().sum(), call)?;
+        check_len("the own block of the output", receive[self.rank], send[self.rank], call).map(|()| call)
+    }
+
+    fn of_counts<T: Element>(
+        self,
+        operation: Operation,
+        op: Option<ReduceOp>,
+        root: usize,
+        counts: &[usize],
+    ) -> Checked {
+        assert!(root < self.ranks, "root {root} of {} ranks", self.ranks);
+        let call = Call::of_counts(operation, T::DATA_TYPE, op, root, counts);
+        check_len("the list of counts", counts.len(), self.ranks, call).map(|()| call)
+    }
+
     /// Only the root's vector has a length that matters.
     fn check_at(self, root: usize, what: &'static str, len: usize, expected: usize, call: Call) -> Checked {
         if self.rank == root {

@@ -1,8 +1,8 @@
 use std::fmt;
 
-/// A collective operation, with its sizes in elements. The names are MPI's and NCCL's.
+/// An operation, with its sizes in elements. The names are MPI's and NCCL's.
 ///
-/// Every rank of a communicator calls the same operation with the same sizes. Sizes that differ from rank to rank (MPI's
+/// Every rank of a communicator calls the same operation with the same sizes; only a send concerns two of them. Sizes that differ from rank to rank (MPI's
 /// v-variants) are lists with an entry for each rank.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Collective {
@@ -59,12 +59,26 @@ pub enum Collective {
         /// Elements from each rank.
         receive: Vec<usize>,
     },
+    /// Sends `count` elements of one rank to another. The other ranks do not call it.
+    Send {
+        /// Rank that sends.
+        from: usize,
+        /// Rank that receives.
+        to: usize,
+        /// Elements.
+        count: usize,
+    },
 }
 
 impl Collective {
     /// Creates an all-to-all of blocks of equal size.
     pub fn all_to_all(ranks: usize, count: usize) -> Self {
         Self::AllToAll { send: vec![count; ranks], receive: vec![count; ranks] }
+    }
+
+    /// Whether all ranks call it.
+    pub fn is_of_all(&self) -> bool {
+        !matches!(self, Self::Send { .. })
     }
 
     /// Whether values are combined, not only copied.
@@ -75,9 +89,10 @@ impl Collective {
     /// Length of the one vector that all ranks name, if the operation has one: it can be cut into pieces.
     pub(crate) fn vector_len(&self) -> Option<usize> {
         match self {
-            Self::Broadcast { count, .. } | Self::Reduce { count, .. } | Self::AllReduce { count } => {
-                Some(*count)
-            }
+            Self::Broadcast { count, .. }
+            | Self::Reduce { count, .. }
+            | Self::AllReduce { count }
+            | Self::Send { count, .. } => Some(*count),
             _ => None,
         }
     }
@@ -88,6 +103,7 @@ impl Collective {
             Self::Broadcast { root, .. } => Self::Broadcast { root, count },
             Self::Reduce { root, .. } => Self::Reduce { root, count },
             Self::AllReduce { .. } => Self::AllReduce { count },
+            Self::Send { from, to, .. } => Self::Send { from, to, count },
             _ => self.clone(),
         }
     }
@@ -114,6 +130,13 @@ impl Collective {
                 }
             }
             Self::AllToAll { send, .. } => send.iter().sum(),
+            Self::Send { from, count, .. } => {
+                if rank == *from {
+                    *count
+                } else {
+                    0
+                }
+            }
         }
     }
 
@@ -139,6 +162,13 @@ impl Collective {
                 }
             }
             Self::AllToAll { receive, .. } => receive.iter().sum(),
+            Self::Send { to, count, .. } => {
+                if rank == *to {
+                    *count
+                } else {
+                    0
+                }
+            }
         }
     }
 }
@@ -155,6 +185,7 @@ impl fmt::Display for Collective {
             Self::Scatter { .. } => "scatter",
             Self::Gather { .. } => "gather",
             Self::AllToAll { .. } => "all_to_all",
+            Self::Send { .. } => "send",
         })
     }
 }

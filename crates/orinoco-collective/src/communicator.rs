@@ -2,7 +2,8 @@ use crate::{CollectiveError, Element, ReduceOp};
 
 /// Ranks that carry out collective operations together, as one of them.
 ///
-/// All ranks call the same operations in the same order, with the same sizes. An operation returns the correct result, or an error
+/// All ranks call the same operations in the same order, with the same sizes. Only a send and its receive concern no other ranks; the
+/// two ranks make all the calls that concern both in the same order. An operation returns the correct result, or an error
 /// that names the rank that failed; after an error every later call fails too. No call waits for a rank longer than the
 /// deadline of the communicator's settings.
 ///
@@ -10,7 +11,7 @@ use crate::{CollectiveError, Element, ReduceOp};
 /// Every operation fails as described, and on vectors of a wrong length. Its output may then hold a part of the result.
 ///
 /// # Panics
-/// Operations with a root panic if there is no such rank.
+/// Operations with a root or another rank panic if there is no such rank. A rank cannot send to itself.
 pub trait Communicator {
     /// This rank's number.
     fn rank(&self) -> usize;
@@ -74,4 +75,59 @@ pub trait Communicator {
 
     /// Sends each rank its block of the input, and receives a block from each.
     fn all_to_all<T: Element>(&mut self, input: &[T], output: &mut [T]) -> Result<(), CollectiveError>;
+
+    /// Concatenates the inputs of all ranks in the output of each. `counts` has the elements of each rank's input.
+    fn all_gather_v<T: Element>(
+        &mut self,
+        input: &[T],
+        counts: &[usize],
+        output: &mut [T],
+    ) -> Result<(), CollectiveError>;
+
+    /// Reduces the inputs of all ranks, which hold a block for each rank, and gives each rank its block. `counts` has the elements of
+    /// each block.
+    fn reduce_scatter_v<T: Element>(
+        &mut self,
+        op: ReduceOp,
+        input: &[T],
+        counts: &[usize],
+        output: &mut [T],
+    ) -> Result<(), CollectiveError>;
+
+    /// Sends block `i` of the root's input to rank `i`. `counts` has the elements of each block. The input of other ranks is not
+    /// read, and may be empty.
+    fn scatter_v<T: Element>(
+        &mut self,
+        root: usize,
+        input: &[T],
+        counts: &[usize],
+        output: &mut [T],
+    ) -> Result<(), CollectiveError>;
+
+    /// Concatenates the inputs of all ranks in the output of `root`. `counts` has the elements of each rank's input. The output of
+    /// other ranks is not touched, and may be empty.
+    fn gather_v<T: Element>(
+        &mut self,
+        root: usize,
+        input: &[T],
+        counts: &[usize],
+        output: &mut [T],
+    ) -> Result<(), CollectiveError>;
+
+    /// Sends each rank its block of the input, and receives a block from each. `send` and `receive` are this rank's: the elements of
+    /// the block for each rank, and of the block from each.
+    fn all_to_all_v<T: Element>(
+        &mut self,
+        input: &[T],
+        send: &[usize],
+        output: &mut [T],
+        receive: &[usize],
+    ) -> Result<(), CollectiveError>;
+
+    /// Sends a vector to another rank, which receives it in a vector of the same length. Returns when the vector may be changed: a
+    /// long one only after the other rank has called.
+    fn send<T: Element>(&mut self, to: usize, vector: &[T]) -> Result<(), CollectiveError>;
+
+    /// Receives a vector that another rank sends.
+    fn recv<T: Element>(&mut self, from: usize, vector: &mut [T]) -> Result<(), CollectiveError>;
 }

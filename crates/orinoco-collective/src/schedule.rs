@@ -60,6 +60,10 @@ fn check_sizes(collective: &Collective, ranks: usize, rank: usize) {
         Collective::AllGather { counts } | Collective::ReduceScatter { counts } => (0, &[counts]),
         Collective::Scatter { root, counts } | Collective::Gather { root, counts } => (*root, &[counts]),
         Collective::AllToAll { send, receive } => (0, &[send, receive]),
+        Collective::Send { from, to, .. } => {
+            assert!(*to < ranks && from != to, "a send from rank {from} to rank {to} of {ranks}");
+            (*from, &[])
+        }
     };
     assert!(root < ranks, "root {root} of {ranks} ranks");
     for list in counts {
@@ -147,6 +151,7 @@ fn build(
         (C::AllToAll { send, receive }, A::Bruck) if is_uniform(send) && is_uniform(receive) => {
             bruck::all_to_all(builder, group, input, output, send[0]);
         }
+        (C::Send { from, to, .. }, A::Direct) => direct::send(builder, rank, *from, *to, input, output),
         _ => return false,
     }
     true

@@ -11,6 +11,7 @@ mod join;
 mod life;
 mod limits;
 mod member;
+mod messages;
 mod operations;
 mod remote;
 mod segment;
@@ -20,6 +21,8 @@ mod wait;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+
+use zerocopy::IntoBytes;
 
 pub use join::Settings;
 pub use limits::Limits;
@@ -32,7 +35,7 @@ use member::Member;
 use operations::{
     AllGather, AllReduce, AllToAll, Broadcast, Gather, Pieces, Reduce, ReduceScatter, Scatter, TwoShot,
 };
-use segment::{LINE_BYTES, Piece, RANKS_MAX, Segment};
+use segment::{LINE_BYTES, Piece, PieceCounts, RANKS_MAX, Segment};
 use wait::{Awaited, Waiting, check_group, fail, raise};
 
 /// Least bytes of a vector that ranks read directly from one another, where each rank has a core.
@@ -53,6 +56,8 @@ pub struct ShmGroup {
     published: u32,
     /// Bare exchanges of measurements so far; wraps around.
     exchanges: u32,
+    /// Messages to and from each rank.
+    messages: Vec<PieceCounts>,
     /// Least bytes of a vector that ranks read directly from one another; `None` if they may not.
     single_copy_bytes: Option<usize>,
     waiting: Waiting,
@@ -81,6 +86,7 @@ impl ShmGroup {
             operations,
             published,
             exchanges,
+            messages: vec![PieceCounts::default(); ranks],
             single_copy_bytes,
             waiting,
             _life: life,
@@ -277,5 +283,69 @@ impl Communicator for ShmGroup {
             return self.all_to_all_single_copy(call, input, output);
         }
         self.run(call, &mut AllToAll { input, output })
+    }
+
+    fn all_gather_v<T: Element>(
+        &mut self,
+        input: &[T],
+        counts: &[usize],
+        output: &mut [T],
+    ) -> Result<(), CollectiveError> {
+        let call = self.caller().all_gather_v(input, counts, output)?;
+        self.gather_blocks(call, input, counts, output)
+    }
+
+    fn reduce_scatter_v<T: Element>(
+        &mut self,
+        op: ReduceOp,
+        input: &[T],
+        counts: &[usize],
+        output: &mut [T],
+    ) -> Result<(), CollectiveError> {
+        let call = self.caller().reduce_scatter_v(op, input, counts, output)?;
+        self.reduce_blocks(call, op, input, counts, output)
+    }
+
+    fn scatter_v<T: Element>(
+        &mut self,
+        root: usize,
+        input: &[T],
+        counts: &[usize],
+        output: &mut [T],
+    ) -> Result<(), CollectiveError> {
+        let call = self.caller().scatter_v(root, input, counts, output)?;
+        self.scatter_blocks(call, root, input, counts, output)
+    }
+
+    fn gather_v<T: Element>(
+        &mut self,
+        root: usize,
+        input: &[T],
+        counts: &[usize],
+        output: &mut [T],
+    ) -> Result<(), CollectiveError> {
+        let call = self.caller().gather_v(root, input, counts, output)?;
+        self.gather_blocks_at(call, root, input, counts, output)
+    }
+
+    fn all_to_all_v<T: Element>(
+        &mut self,
+        input: &[T],
+        send: &[usize],
+        output: &mut [T],
+        receive: &[usize],
+    ) -> Result<(), CollectiveError> {
+        let call = self.caller().all_to_all_v(input, send, output, receive)?;
+        self.exchange_blocks(call, input, send, output, receive)
+    }
+
+    fn send<T: Element>(&mut self, to: usize, vector: &[T]) -> Result<(), CollectiveError> {
+        let call = self.caller().send(to, vector);
+        self.send_bytes(call, to, vector.as_bytes())
+    }
+
+    fn recv<T: Element>(&mut self, from: usize, vector: &mut [T]) -> Result<(), CollectiveError> {
+        let call = self.caller().recv(from, vector);
+        self.receive_bytes(call, from, vector.as_mut_bytes())
     }
 }

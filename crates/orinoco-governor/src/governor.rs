@@ -154,7 +154,8 @@ impl Governor {
         let is_slow = match speed(inputs) {
             Speed::Slow(_) => true,
             Speed::Fast(_) => {
-                let has_clocks = of_kind(inputs, ActuatorKind::Clock).any(|(_, clock)| clock.lower().is_some());
+                let has_clocks =
+                    of_kind(inputs, ActuatorKind::Clock).any(|(_, clock)| clock.lower().is_some());
                 inputs.load.is_some_and(|load| load > if has_clocks { BUSY } else { BUSY_MODE })
             }
             Speed::Unasked | Speed::Unknown => false,

@@ -42,6 +42,7 @@ pub(super) fn choose(collective: &Collective, bytes: usize, ranks: usize, order:
         Collective::Scatter { .. } | Collective::Gather { .. } => Algorithm::BinomialTree,
         Collective::AllToAll { .. } if is_small_group => Algorithm::Direct,
         Collective::AllToAll { .. } => Algorithm::Pairwise,
+        Collective::Send { .. } => Algorithm::Direct,
     }
 }
 

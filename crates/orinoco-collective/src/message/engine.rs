@@ -20,7 +20,7 @@ use crate::{Call, Local, Round, Transfer};
 pub struct Engine {
     rank: usize,
     epoch: u32,
-    /// Number of the operation under way, or of the next one; wraps around.
+    /// Number of the operation of all ranks that is under way, or of the next one; wraps around.
     operation: u32,
     is_running: bool,
     call: Call,
@@ -362,7 +362,8 @@ impl Engine {
         }
         if self.is_running && self.active.is_empty() {
             self.is_running = false;
-            self.operation = self.operation.wrapping_add(1);
+            // Sends have no numbers of their own: the ranks that they do not concern would not count them.
+            self.operation = self.operation.wrapping_add(u32::from(plan.is_of_all));
         }
     }
 

@@ -58,7 +58,7 @@ pub struct MessageGroup<T> {
     topology: Topology,
     settings: MessageSettings,
     /// Plans of the last operations, the newest first.
-    plans: VecDeque<(Call, Arc<OperationPlan>)>,
+    plans: VecDeque<(Call, Collective, Arc<OperationPlan>)>,
     /// Working memory. Its elements are aligned for every data type.
     scratch: Vec<u64>,
     partial: Vec<u64>,
@@ -93,7 +93,7 @@ impl<T: Transport> MessageGroup<T> {
     fn run(
         &mut self,
         call: Call,
-        collective: impl FnOnce() -> Collective,
+        collective: Collective,
         kernel: Kernel,
         input: Option<&[u8]>,
         output: &mut [u8],
@@ -145,18 +145,13 @@ impl<T: Transport> MessageGroup<T> {
         Ok(())
     }
 
-    /// Returns the plan of a call: a cached one, or a new one.
-    fn plan(
-        &mut self,
-        call: Call,
-        collective: impl FnOnce() -> Collective,
-        kernel: Kernel,
-    ) -> Arc<OperationPlan> {
-        if let Some(at) = self.plans.iter().position(|(known, _)| *known == call) {
+    /// Returns the plan of a call: a cached one, or a new one. The call tells data type and reduction, too.
+    fn plan(&mut self, call: Call, collective: Collective, kernel: Kernel) -> Arc<OperationPlan> {
+        let is_same = |known: &(Call, Collective, _)| known.0 == call && known.1 == collective;
+        if let Some(at) = self.plans.iter().position(is_same) {
             self.plans.swap(0, at);
-            return Arc::clone(&self.plans[0].1);
+            return Arc::clone(&self.plans[0].2);
         }
-        let collective = collective();
         let (rank, ranks) = (self.engine.rank(), self.engine.ranks());
         let piece = self.settings.piece_bytes / kernel.element;
         let plan =
@@ -167,7 +162,7 @@ impl<T: Transport> MessageGroup<T> {
         let wanted = self.settings.algorithm.and_then(|algorithm| plan(algorithm).ok());
         let plan = Arc::new(wanted.unwrap_or_else(|| plan(chosen).expect("a schedule of every choice")));
         self.plans.truncate(PLANS_MAX - 1);
-        self.plans.push_front((call, Arc::clone(&plan)));
+        self.plans.push_front((call, collective, Arc::clone(&plan)));
         plan
     }
 
@@ -187,13 +182,13 @@ impl<T: Transport> Communicator for MessageGroup<T> {
 
     fn barrier(&mut self) -> Result<(), CollectiveError> {
         let call = self.caller().barrier();
-        self.run(call, || Collective::Barrier, Kernel::copying(None), None, &mut [])
+        self.run(call, Collective::Barrier, Kernel::copying(None), None, &mut [])
     }
 
     fn broadcast<E: Element>(&mut self, root: usize, vector: &mut [E]) -> Result<(), CollectiveError> {
         let count = vector.len();
         let call = self.caller().broadcast(root, vector);
-        let collective = || Collective::Broadcast { root, count };
+        let collective = Collective::Broadcast { root, count };
         self.run(call, collective, Kernel::copying(Some(E::DATA_TYPE)), None, vector.as_mut_bytes())
     }
 
@@ -206,14 +201,14 @@ impl<T: Transport> Communicator for MessageGroup<T> {
     ) -> Result<(), CollectiveError> {
         let count = input.len();
         let call = self.caller().reduce(op, root, input, output)?;
-        let collective = || Collective::Reduce { root, count };
+        let collective = Collective::Reduce { root, count };
         self.run(call, collective, kernel::<E>(op), Some(input.as_bytes()), output.as_mut_bytes())
     }
 
     fn all_reduce<E: Element>(&mut self, op: ReduceOp, vector: &mut [E]) -> Result<(), CollectiveError> {
         let count = vector.len();
         let call = self.caller().all_reduce(op, vector);
-        let collective = || Collective::AllReduce { count };
+        let collective = Collective::AllReduce { count };
         self.run(call, collective, kernel::<E>(op), None, vector.as_mut_bytes())
     }
 
@@ -225,14 +220,14 @@ impl<T: Transport> Communicator for MessageGroup<T> {
     ) -> Result<(), CollectiveError> {
         let count = input.len();
         let call = self.caller().all_reduce_into(op, input, output)?;
-        let collective = || Collective::AllReduce { count };
+        let collective = Collective::AllReduce { count };
         self.run(call, collective, kernel::<E>(op), Some(input.as_bytes()), output.as_mut_bytes())
     }
 
     fn all_gather<E: Element>(&mut self, input: &[E], output: &mut [E]) -> Result<(), CollectiveError> {
         let (count, ranks) = (input.len(), self.ranks());
         let call = self.caller().all_gather(input, output)?;
-        let collective = || Collective::AllGather { counts: vec![count; ranks] };
+        let collective = Collective::AllGather { counts: vec![count; ranks] };
         let kernel = Kernel::copying(Some(E::DATA_TYPE));
         self.run(call, collective, kernel, Some(input.as_bytes()), output.as_mut_bytes())
     }
@@ -245,7 +240,7 @@ impl<T: Transport> Communicator for MessageGroup<T> {
     ) -> Result<(), CollectiveError> {
         let (count, ranks) = (output.len(), self.ranks());
         let call = self.caller().reduce_scatter(op, input, output)?;
-        let collective = || Collective::ReduceScatter { counts: vec![count; ranks] };
+        let collective = Collective::ReduceScatter { counts: vec![count; ranks] };
         self.run(call, collective, kernel::<E>(op), Some(input.as_bytes()), output.as_mut_bytes())
     }
 
@@ -257,7 +252,7 @@ impl<T: Transport> Communicator for MessageGroup<T> {
     ) -> Result<(), CollectiveError> {
         let (count, ranks) = (output.len(), self.ranks());
         let call = self.caller().scatter(root, input, output)?;
-        let collective = || Collective::Scatter { root, counts: vec![count; ranks] };
+        let collective = Collective::Scatter { root, counts: vec![count; ranks] };
         let kernel = Kernel::copying(Some(E::DATA_TYPE));
         self.run(call, collective, kernel, Some(input.as_bytes()), output.as_mut_bytes())
     }
@@ -270,7 +265,7 @@ impl<T: Transport> Communicator for MessageGroup<T> {
     ) -> Result<(), CollectiveError> {
         let (count, ranks) = (input.len(), self.ranks());
         let call = self.caller().gather(root, input, output)?;
-        let collective = || Collective::Gather { root, counts: vec![count; ranks] };
+        let collective = Collective::Gather { root, counts: vec![count; ranks] };
         let kernel = Kernel::copying(Some(E::DATA_TYPE));
         self.run(call, collective, kernel, Some(input.as_bytes()), output.as_mut_bytes())
     }
@@ -280,8 +275,85 @@ impl<T: Transport> Communicator for MessageGroup<T> {
         let count = output.len() / ranks;
         let call = self.caller().all_to_all(input, output)?;
         let kernel = Kernel::copying(Some(E::DATA_TYPE));
-        let collective = || Collective::all_to_all(ranks, count);
+        let collective = Collective::all_to_all(ranks, count);
         self.run(call, collective, kernel, Some(input.as_bytes()), output.as_mut_bytes())
+    }
+
+    fn all_gather_v<E: Element>(
+        &mut self,
+        input: &[E],
+        counts: &[usize],
+        output: &mut [E],
+    ) -> Result<(), CollectiveError> {
+        let call = self.caller().all_gather_v(input, counts, output)?;
+        let collective = Collective::AllGather { counts: counts.to_vec() };
+        let kernel = Kernel::copying(Some(E::DATA_TYPE));
+        self.run(call, collective, kernel, Some(input.as_bytes()), output.as_mut_bytes())
+    }
+
+    fn reduce_scatter_v<E: Element>(
+        &mut self,
+        op: ReduceOp,
+        input: &[E],
+        counts: &[usize],
+        output: &mut [E],
+    ) -> Result<(), CollectiveError> {
+        let call = self.caller().reduce_scatter_v(op, input, counts, output)?;
+        let collective = Collective::ReduceScatter { counts: counts.to_vec() };
+        self.run(call, collective, kernel::<E>(op), Some(input.as_bytes()), output.as_mut_bytes())
+    }
+
+    fn scatter_v<E: Element>(
+        &mut self,
+        root: usize,
+        input: &[E],
+        counts: &[usize],
+        output: &mut [E],
+    ) -> Result<(), CollectiveError> {
+        let call = self.caller().scatter_v(root, input, counts, output)?;
+        let collective = Collective::Scatter { root, counts: counts.to_vec() };
+        let kernel = Kernel::copying(Some(E::DATA_TYPE));
+        self.run(call, collective, kernel, Some(input.as_bytes()), output.as_mut_bytes())
+    }
+
+    fn gather_v<E: Element>(
+        &mut self,
+        root: usize,
+        input: &[E],
+        counts: &[usize],
+        output: &mut [E],
+    ) -> Result<(), CollectiveError> {
+        let call = self.caller().gather_v(root, input, counts, output)?;
+        let collective = Collective::Gather { root, counts: counts.to_vec() };
+        let kernel = Kernel::copying(Some(E::DATA_TYPE));
+        self.run(call, collective, kernel, Some(input.as_bytes()), output.as_mut_bytes())
+    }
+
+    fn all_to_all_v<E: Element>(
+        &mut self,
+        input: &[E],
+        send: &[usize],
+        output: &mut [E],
+        receive: &[usize],
+    ) -> Result<(), CollectiveError> {
+        let call = self.caller().all_to_all_v(input, send, output, receive)?;
+        let collective = Collective::AllToAll { send: send.to_vec(), receive: receive.to_vec() };
+        let kernel = Kernel::copying(Some(E::DATA_TYPE));
+        self.run(call, collective, kernel, Some(input.as_bytes()), output.as_mut_bytes())
+    }
+
+    fn send<E: Element>(&mut self, to: usize, vector: &[E]) -> Result<(), CollectiveError> {
+        let (from, count) = (self.rank(), vector.len());
+        let call = self.caller().send(to, vector);
+        let kernel = Kernel::copying(Some(E::DATA_TYPE));
+        self.run(call, Collective::Send { from, to, count }, kernel, Some(vector.as_bytes()), &mut [])
+    }
+
+    fn recv<E: Element>(&mut self, from: usize, vector: &mut [E]) -> Result<(), CollectiveError> {
+        let (to, count) = (self.rank(), vector.len());
+        let call = self.caller().recv(from, vector);
+        let kernel = Kernel::copying(Some(E::DATA_TYPE));
+        self.run(call, Collective::Send { from, to, count }, kernel, None, vector.as_mut_bytes())
     }
 }
 

@@ -8,7 +8,7 @@
 //! | 1 | algorithm of the schedule, its place in [`Algorithm::ALL`] |
 //! | 2-3 | number of the message among those of the piece on its link, in this direction |
 //! | 4-7 | epoch |
-//! | 8-11 | number of the operation in the epoch; wraps around |
+//! | 8-11 | number of the operation in the epoch, or for a send of the next operation; wraps around |
 //! | 12-15 | number of the message on its link, in this direction; wraps around |
 //! | 16-19 | piece of the vector |
 //! | 20-23 | CRC32C (Castagnoli) of the payload, or 0 |

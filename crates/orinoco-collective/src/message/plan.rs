@@ -9,6 +9,8 @@ pub struct OperationPlan {
     pub(super) algorithm: Algorithm,
     pub(super) ranks: u32,
     pub(super) kernel: Kernel,
+    /// Whether all ranks call it.
+    pub(super) is_of_all: bool,
     /// Elements of all pieces but the last.
     piece: usize,
     pieces: u32,
@@ -20,7 +22,7 @@ pub struct OperationPlan {
 pub(super) const PIECES_ACTIVE: usize = 4;
 
 impl OperationPlan {
-    /// Plans an operation in pieces of `piece` elements. Only vectors of broadcast, reduce and all-reduce are cut.
+    /// Plans an operation in pieces of `piece` elements. Only vectors of broadcast, reduce, all-reduce and send are cut.
     ///
     /// # Errors
     /// If the algorithm does not carry out the operation.
@@ -40,6 +42,7 @@ impl OperationPlan {
             algorithm,
             ranks: u32::try_from(topology.ranks()).expect("few ranks"),
             kernel,
+            is_of_all: collective.is_of_all(),
             piece,
             pieces: u32::try_from(pieces).expect("fewer pieces than 2^32"),
             whole: if pieces > 1 { of(piece)? } else { Schedule::default() },

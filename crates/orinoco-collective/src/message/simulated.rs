@@ -62,8 +62,11 @@ fn random_call(rng: &mut Rng, ranks: usize) -> Planned {
         _ => rng.usize(..3000),
     };
     let (root, counts) = (rng.usize(..ranks), vec![count / ranks; ranks]);
-    let collective = match rng.u32(..9) {
+    let collective = match rng.u32(..11) {
         0 => Collective::Barrier,
+        8 | 9 if ranks > 1 => {
+            Collective::Send { from: root, to: (root + rng.usize(1..ranks)) % ranks, count }
+        }
         1 => Collective::Broadcast { root, count },
         2 => Collective::Reduce { root, count },
         3 => Collective::AllGather { counts },
@@ -117,6 +120,9 @@ fn all_calls(ranks: usize, counts: &[usize]) -> Vec<Planned> {
             Collective::Gather { root, counts: blocks },
             Collective::all_to_all(ranks, count),
         ];
+        let send = Collective::Send { from: root, to: 0, count };
+        let collectives = collectives.into_iter().chain((root != 0).then_some(send));
+        let collectives: Vec<Collective> = collectives.collect();
         for (collective, data_type) in
             collectives.iter().flat_map(|of| DataType::ALL.map(|data_type| (of, data_type)))
         {

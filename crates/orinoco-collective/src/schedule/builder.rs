@@ -45,6 +45,15 @@ impl Builder {
         }
     }
 
+    /// Sends a region, also if it is empty.
+    pub(super) fn send_always(&mut self, peer: usize, region: Region) {
+        self.last().sends.push(Transfer { peer, regions: merged(vec![region]) });
+    }
+
+    pub(super) fn receive_always(&mut self, peer: usize, region: Region) {
+        self.last().receives.push(Transfer { peer, regions: merged(vec![region]) });
+    }
+
     pub(super) fn receive(&mut self, peer: usize, region: Region) {
         self.receive_all(peer, vec![region]);
     }

@@ -166,3 +166,14 @@ fn receive_from_all(b: &mut Builder, group: &Group, own: Region) -> Vec<Region> 
     }
     operands
 }
+
+/// One message, also if it has no elements: its receiver waits for it.
+pub(super) fn send(b: &mut Builder, rank: usize, from: usize, to: usize, input: Region, output: Region) {
+    if rank == from {
+        b.round();
+        b.send_always(to, input);
+    } else if rank == to {
+        b.round();
+        b.receive_always(from, output);
+    }
+}

@@ -381,6 +381,15 @@ fn publish_blocks<T: Element>(input: &[T], count: usize, piece: u32, member: &Me
     }
 }
 
+/// Reduces blocks of one length that follow one another, one of each rank.
+pub(super) fn reduce_blocks_of<T: Element>(op: ReduceOp, into: &mut [T], blocks: &[T], ranks: usize) {
+    if into.is_empty() {
+        return;
+    }
+    let operands: Vec<&[T]> = blocks.chunks_exact(into.len()).collect();
+    reduce(op, into, &operands, u32::try_from(ranks).expect("few ranks"));
+}
+
 /// Reduces the operands of all ranks.
 #[inline]
 fn reduce_all<'a, T: Element>(

@@ -5,6 +5,8 @@
 //! per rank   pulse       process number, signs of life
 //!            2 lines     flag, call and up to 112 bytes of payload; operations take turns
 //!            4 slots     pieces of longer vectors; pieces take turns
+//! per pair   2 lines     pieces that the first rank has sent, and that the second has taken
+//!            4 slots     pieces of messages; pieces take turns
 //! ```
 //!
 //! Other processes write to it at any time. Numbers are atomics, read once, and never used as an index or a length. Payloads
@@ -31,9 +33,17 @@ pub(super) const SLOTS: usize = 4;
 /// Bytes of payload in a line.
 pub(super) const LINE_BYTES: usize = 112;
 
-const MAGIC: u64 = u64::from_le_bytes(*b"orinoco\x01");
+/// Slots of messages from one rank to another.
+pub(super) const MESSAGE_SLOTS: usize = 4;
+/// Most bytes of a slot of messages.
+const MESSAGE_SLOT_MAX: usize = 32 << 10;
+/// Bytes of the slots of that number of all pairs together, if that makes them smaller.
+const MESSAGE_SLOTS_TOTAL: usize = 4 << 20;
+
+const MAGIC: u64 = u64::from_le_bytes(*b"orinoco\x02");
 const HEADER_BYTES: usize = 4096;
 const PAGE_BYTES: usize = 4096;
+const CACHE_LINES_BYTES: usize = 128;
 const RANK_BYTES: usize = PAGE_BYTES + SLOTS * SLOT_BYTES;
 
 /// Beginning of the segment.
@@ -81,8 +91,20 @@ struct RankPage {
     bare_lines: [Line; 2],
 }
 
+/// Lines of the messages from one rank to another.
+#[repr(C)]
+pub(super) struct Pair {
+    /// Its flag counts the pieces that are in slots.
+    pub(super) sent: Line,
+    /// Its flag counts the pieces that are taken.
+    pub(super) taken: Line,
+}
+
 const _: () = assert!(
-    size_of::<Line>() == 128 && size_of::<RankPage>() <= PAGE_BYTES && size_of::<Header>() <= HEADER_BYTES
+    size_of::<Line>() == 128
+        && size_of::<RankPage>() <= PAGE_BYTES
+        && size_of::<Header>() <= HEADER_BYTES
+        && RANK_BYTES.is_multiple_of(CACHE_LINES_BYTES)
 );
 
 /// Place in which a rank publishes a piece.
@@ -92,6 +114,32 @@ pub(super) enum Piece {
     Line { operation: u32 },
     /// In the slot for this number.
     Slot { number: u32 },
+}
+
+/// Facts of a message that each of its pieces carries.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(C)]
+pub(super) struct MessageNumbers {
+    /// Code of the sender's call.
+    pub(super) call: u64,
+    /// Bytes of the message.
+    pub(super) len: u64,
+    /// Address of the message in the sender's memory, to be read from there; 0 if the pieces carry it.
+    pub(super) address: u64,
+}
+
+/// Pieces of messages that a rank has sent to another, and has taken from it. Both wrap around.
+#[derive(Clone, Copy, Default)]
+pub(super) struct PieceCounts {
+    pub(super) sent: u32,
+    pub(super) taken: u32,
+}
+
+/// Direction of messages.
+#[derive(Clone, Copy)]
+pub(super) struct Way {
+    pub(super) from: usize,
+    pub(super) to: usize,
 }
 
 /// A mapped segment.
@@ -109,7 +157,7 @@ unsafe impl Sync for Segment {}
 impl Segment {
     /// Size of the file of a group, in bytes.
     pub(super) fn file_bytes(ranks: usize) -> usize {
-        HEADER_BYTES + ranks * RANK_BYTES
+        HEADER_BYTES + ranks * RANK_BYTES + ranks * ranks * pair_bytes(ranks)
     }
 
     /// Maps a file of at least the group's size.
@@ -192,6 +240,64 @@ impl Segment {
         unsafe { std::slice::from_raw_parts_mut(memory.as_ptr(), len) }
     }
 
+    /// Most bytes of a message's piece.
+    pub(super) fn message_piece_bytes(&self) -> usize {
+        message_slot_bytes(self.ranks) - size_of::<MessageNumbers>()
+    }
+
+    pub(super) fn pair(&self, way: Way) -> &Pair {
+        // SAFETY: the place lies inside the mapping and is aligned to a cache line (`pair_start`). As for the header.
+        unsafe { self.base.add(self.pair_start(way)).cast::<Pair>().as_ref() }
+    }
+
+    /// Fills a slot of messages: numbers, and the piece after them.
+    ///
+    /// # Panics
+    /// If the piece does not fit.
+    pub(super) fn write_message(&self, way: Way, number: u32, numbers: MessageNumbers, piece: &[u8]) {
+        let slot = self.message_slot(way, number);
+        assert!(piece.len() <= self.message_piece_bytes());
+        // SAFETY: the slot has room for both (asserted) and is aligned to a cache line. Its only writer is the thread that holds the
+        // sender's group exclusively, and the receiver does not read it before the flag is raised.
+        unsafe {
+            slot.cast::<MessageNumbers>().write(numbers);
+            let into = slot.add(size_of::<MessageNumbers>());
+            ptr::copy_nonoverlapping(piece.as_ptr(), into.as_ptr(), piece.len());
+        }
+    }
+
+    /// The numbers in a slot of messages, which may be anything.
+    pub(super) fn message_numbers(&self, way: Way, number: u32) -> MessageNumbers {
+        // SAFETY: the slot is aligned and larger, and every pattern of bits is valid. The sender does not write to it before it is
+        // taken; one that breaks the protocol can make the numbers wrong, and has no way to make them invalid.
+        unsafe { self.message_slot(way, number).cast::<MessageNumbers>().read_volatile() }
+    }
+
+    /// Copies the piece in a slot of messages.
+    ///
+    /// # Panics
+    /// If it is longer than a slot.
+    pub(super) fn read_message(&self, way: Way, number: u32, into: &mut [u8]) {
+        assert!(into.len() <= self.message_piece_bytes());
+        // SAFETY: the slot is that long (asserted), and does not overlap `into`, which is no shared memory.
+        unsafe {
+            let from = self.message_slot(way, number).add(size_of::<MessageNumbers>());
+            ptr::copy_nonoverlapping(from.as_ptr(), into.as_mut_ptr(), into.len());
+        }
+    }
+
+    fn message_slot(&self, way: Way, number: u32) -> NonNull<u8> {
+        let slot = number as usize % MESSAGE_SLOTS * message_slot_bytes(self.ranks);
+        // SAFETY: the slots follow the lines of the pair, inside the mapping (`pair_bytes`).
+        unsafe { self.base.add(self.pair_start(way) + size_of::<Pair>() + slot) }
+    }
+
+    fn pair_start(&self, Way { from, to }: Way) -> usize {
+        let ranks = self.ranks;
+        assert!(from < ranks && to < ranks, "from rank {from} to rank {to} of {ranks}");
+        HEADER_BYTES + ranks * RANK_BYTES + (from * ranks + to) * pair_bytes(ranks)
+    }
+
     #[inline]
     fn memory<T: Element>(&self, rank: usize, piece: Piece, len: usize) -> NonNull<T> {
         let bytes = len * size_of::<T>();
@@ -216,6 +322,15 @@ impl Segment {
         // SAFETY: the page lies inside the mapping (`file_bytes`), because `rank` is below `ranks` (asserted). As for the header.
         unsafe { self.base.add(HEADER_BYTES + rank * RANK_BYTES).cast::<RankPage>().as_ref() }
     }
+}
+
+/// Bytes of a slot of messages: less where there are many pairs.
+fn message_slot_bytes(ranks: usize) -> usize {
+    (MESSAGE_SLOTS_TOTAL / (ranks * ranks)).min(MESSAGE_SLOT_MAX).next_multiple_of(CACHE_LINES_BYTES)
+}
+
+fn pair_bytes(ranks: usize) -> usize {
+    size_of::<Pair>() + MESSAGE_SLOTS * message_slot_bytes(ranks)
 }
 
 impl Drop for Segment {

@@ -224,7 +224,7 @@ impl ShmGroup {
     }
 
     #[cold]
-    fn unreadable(&self, call: Call, rank: usize, why: &io::Error) -> Result<(), CollectiveError> {
+    pub(super) fn unreadable(&self, call: Call, rank: usize, why: &io::Error) -> Result<(), CollectiveError> {
         let has_ended = why.raw_os_error() == Some(libc::ESRCH);
         let cause = if has_ended { FailureCause::Ended } else { FailureCause::Unreadable };
         fail(&self.segment, rank, cause);

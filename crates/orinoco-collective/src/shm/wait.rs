@@ -76,21 +76,43 @@ impl Waiting {
         self.wait_long(awaited)
     }
 
+    /// Waits until one of several ranks has published its pieces. There is one at least.
+    #[inline]
+    pub(super) fn wait_for_any(&self, awaited: &[&Awaited<'_>]) -> Result<(), CollectiveError> {
+        let looks = if self.shares_cores { LOOKS_SHARED } else { LOOKS };
+        for _ in 0..looks {
+            if awaited.iter().any(|awaited| awaited.has_come()) {
+                return Ok(());
+            }
+            std::hint::spin_loop();
+        }
+        self.wait_long_for_any(awaited)
+    }
+
     #[cold]
     fn wait_long(&self, awaited: &Awaited<'_>) -> Result<(), CollectiveError> {
+        self.wait_long_for_any(&[awaited])
+    }
+
+    #[cold]
+    fn wait_long_for_any(&self, awaited: &[&Awaited<'_>]) -> Result<(), CollectiveError> {
+        let has_come = || awaited.iter().any(|awaited| awaited.has_come());
         let yields = if self.shares_cores { YIELDS_SHARED } else { 0 };
         for _ in 0..yields {
             thread::yield_now();
-            if awaited.has_come() {
+            if has_come() {
                 return Ok(());
             }
         }
         let start = Ticks::now();
-        let mut watch = Watch::new(awaited.segment.pulse(awaited.rank), start);
-        while !awaited.has_come() {
-            sleep_until_raised(awaited.line);
+        let watch = |of: &&Awaited<'_>| Watch::new(of.segment.pulse(of.rank), start);
+        let mut watches: Vec<Watch> = awaited.iter().map(watch).collect();
+        while !has_come() {
+            sleep_until_raised(awaited[0].line);
             let now = Ticks::now();
-            self.check(awaited, &mut watch, start, now)?;
+            for (awaited, watch) in awaited.iter().zip(&mut watches) {
+                self.check(awaited, watch, start, now)?;
+            }
         }
         Ok(())
     }

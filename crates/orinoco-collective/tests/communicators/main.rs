@@ -105,6 +105,10 @@ macro_rules! suites {
     ($($module:ident, $kind:ident, $group:ty, |$path:ident, $rank:ident, $ranks:ident, $times:ident| $join:expr;)*) => {$(
         suite!($module, $kind, $group, |$path, $rank, $ranks, $times| $join, [
             all_operations_are_exact_for_1_to_8_ranks
+            operations_with_uneven_counts_are_exact
+            messages_come_whole_and_in_order
+            a_message_of_another_length_is_an_error_that_names_both
+            a_sender_that_leaves_is_named_and_its_messages_are_not_lost
             every_type_and_reduction_works
             many_operations_in_a_row_stay_exact
             different_calls_are_an_error_that_names_both

@@ -100,6 +100,124 @@ pub(crate) fn all_operations_are_exact_for_1_to_8_ranks<K: Kind>() {
     }
 }
 
+pub(crate) fn operations_with_uneven_counts_are_exact<K: Kind>() {
+    for ranks in [1, 2, 3, 5] {
+        run::<K, _>(ranks, Times::of_a_busy_machine(), |mut group| {
+            let rank = group.rank();
+            for unit in [0, 1, 13, 4_000, 60_001] {
+                let counts: Vec<usize> = (0..ranks).map(|rank| (rank + unit) % 3 * unit).collect();
+                let total: usize = counts.iter().sum();
+                let block = |of: usize| counts[..of].iter().sum::<usize>()..counts[..=of].iter().sum();
+                let context = format!("counts {counts:?}");
+                let root = unit % ranks;
+                let is_root = rank == root;
+                let all: Vec<f32> = (0..ranks).flat_map(|rank| vector(rank, counts[rank])).collect();
+
+                let mut gathered = vec![0.0; total];
+                group.all_gather_v(&vector(rank, counts[rank]), &counts, &mut gathered).unwrap();
+                assert_eq!(gathered, all, "all-gather, {context}");
+
+                let mut gathered = vec![0.0; if is_root { total } else { 0 }];
+                group.gather_v(root, &vector(rank, counts[rank]), &counts, &mut gathered).unwrap();
+                assert!(gathered == all || (!is_root && gathered.is_empty()), "gather, {context}");
+
+                let blocks = if is_root { vector(7, total) } else { Vec::new() };
+                let mut scattered = vec![0.0; counts[rank]];
+                group.scatter_v(root, &blocks, &counts, &mut scattered).unwrap();
+                assert_eq!(scattered, vector(7, total)[block(rank)], "scatter, {context}");
+
+                let mut reduced = vec![0.0; counts[rank]];
+                group.reduce_scatter_v(ReduceOp::Sum, &vector(rank, total), &counts, &mut reduced).unwrap();
+                assert_eq!(
+                    bits(&reduced),
+                    bits(&sum(ranks, total)[block(rank)]),
+                    "reduce-scatter, {context}"
+                );
+
+                let between = |from: usize, to: usize| (from + 2 * to) % 3 * unit;
+                let to_all = |from: usize| (0..ranks).map(|to| between(from, to)).collect::<Vec<_>>();
+                let receive: Vec<usize> = (0..ranks).map(|from| between(from, rank)).collect();
+                let input = |from: usize| vector(from, to_all(from).iter().sum());
+                let mut exchanged = vec![0.0; receive.iter().sum()];
+                group.all_to_all_v(&input(rank), &to_all(rank), &mut exchanged, &receive).unwrap();
+                let expected = (0..ranks).flat_map(|from| {
+                    let start: usize = to_all(from)[..rank].iter().sum();
+                    input(from)[start..start + between(from, rank)].to_vec()
+                });
+                assert_eq!(exchanged, expected.collect::<Vec<_>>(), "all-to-all, {context}");
+            }
+        });
+    }
+}
+
+/// Ranks that messages do not concern make no calls for them, and all the same stay in step.
+pub(crate) fn messages_come_whole_and_in_order<K: Kind>() {
+    run::<K, _>(3, Times::of_a_busy_machine(), |mut group| {
+        let rank = group.rank();
+        for (round, len) in [0, 1, 13, 1_000, 9_000, 40_001, 700_000].into_iter().enumerate() {
+            // Around the ring, twice.
+            for of in [rank, rank + 10] {
+                let previous = (rank + 2) % 3;
+                let mut received = vec![0.0; len];
+                if rank == 0 {
+                    group.send(1, &vector(of, len)).unwrap();
+                    group.recv(2, &mut received).unwrap();
+                } else {
+                    group.recv(previous, &mut received).unwrap();
+                    group.send((rank + 1) % 3, &vector(of, len)).unwrap();
+                }
+                let expected = vector(of - rank + previous, len);
+                assert_eq!(bits(&received), bits(&expected), "{len} elements, round {round}");
+            }
+            // Several short ones, before any is received.
+            let short = |number: u64| [number * 7; 5];
+            match rank {
+                0 => (0..4).for_each(|number| group.send(2, &short(number)).unwrap()),
+                2 => (0..4).for_each(|number| {
+                    let mut received = [0; 5];
+                    group.recv(0, &mut received).unwrap();
+                    assert_eq!(received, short(number));
+                }),
+                _ => {}
+            }
+            let mut ranks = [1u32];
+            group.all_reduce(ReduceOp::Sum, &mut ranks).unwrap();
+            assert_eq!(ranks, [3], "after round {round}");
+        }
+    });
+}
+
+pub(crate) fn a_message_of_another_length_is_an_error_that_names_both<K: Kind>() {
+    let errors = run::<K, _>(3, Times::default(), |mut group| match group.rank() {
+        0 => group.send(1, &[1u8; 10]).map(|()| group.barrier()).err(),
+        1 => group.recv(0, &mut [0u8; 11]).err(),
+        _ => None,
+    });
+    let error = errors[1].as_ref().expect("an error of the receiver").to_string();
+    let expected = "rank 0 called send of 10 u8 from rank 0, this rank called send of 11 u8 from rank 0";
+    assert!(error.starts_with(expected), "{error}");
+}
+
+pub(crate) fn a_sender_that_leaves_is_named_and_its_messages_are_not_lost<K: Kind>() {
+    let (left, wait) = channel::<()>();
+    let wait = Mutex::new(wait);
+    let errors = run::<K, _>(2, Times::default(), |mut group| {
+        if group.rank() == 1 {
+            group.send(0, &[5u32; 20]).unwrap();
+            drop(group);
+            left.send(()).unwrap();
+            return None;
+        }
+        wait.lock().unwrap().recv().unwrap();
+        let mut received = [0u32; 20];
+        group.recv(1, &mut received).unwrap();
+        assert_eq!(received, [5; 20]);
+        Some(group.recv(1, &mut received).unwrap_err().to_string())
+    });
+    let expected = "epoch 0 failed during send of 20 u32 from rank 1: rank 1 left";
+    assert_eq!(errors[0].as_deref(), Some(expected));
+}
+
 pub(crate) fn every_type_and_reduction_works<K: Kind>() {
     fn check<T: Element + PartialEq + From<u8>>(group: &mut impl Communicator) {
         let own = u8::try_from(group.rank()).unwrap() + 2;

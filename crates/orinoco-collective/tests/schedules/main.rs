@@ -44,6 +44,11 @@ fn operations(ranks: usize) -> Vec<(Vec<Collective>, &'static [Algorithm])> {
             ],
         ));
     }
+    for (from, to) in [(0, ranks - 1), (ranks - 1, ranks / 2)] {
+        for count in if from == to { &[] as &[usize] } else { &[0, 1, 7] } {
+            operations.push((all(Collective::Send { from, to, count: *count }), &[A::Direct]));
+        }
+    }
     for root in [0, 1 % ranks, ranks / 2, ranks - 1] {
         let count = 2 * ranks + 3;
         operations.push((

@@ -381,6 +381,7 @@ fn expected(case: &Case, rank: usize, i: usize) -> Expected {
             let (member, index) = block(counts);
             Expected::Copy(member, index)
         }
+        Collective::Send { from, .. } => Expected::Copy(*from, i),
         Collective::AllToAll { receive, .. } => {
             let (member, index) = block(receive);
             let Collective::AllToAll { send, .. } = &case.collectives[member] else {

@@ -43,6 +43,7 @@ impl Planned {
             Collective::Scatter { root, counts } => (Operation::Scatter, *root, counts[0]),
             Collective::Gather { root, counts } => (Operation::Gather, *root, counts[0]),
             Collective::AllToAll { send, .. } => (Operation::AllToAll, 0, send[0]),
+            Collective::Send { from, count, .. } => (Operation::Send, *from, *count),
         };
         let op = self.collective.reduces().then_some(self.op);
         Call::new(operation, Some(self.data_type), op, root, count)
@@ -197,6 +198,8 @@ impl Typed for Expect {
             Collective::Scatter { root, counts } => all[*root][block(counts, rank)].to_vec(),
             Collective::Gather { root, .. } if rank != *root => Vec::new(),
             Collective::Gather { .. } => all.concat(),
+            Collective::Send { to, .. } if rank != *to => Vec::new(),
+            Collective::Send { from, .. } => all[*from].clone(),
             Collective::AllToAll { send, .. } => {
                 all.iter().flat_map(|input| input[block(send, rank)].to_vec()).collect()
             }
