@@ -37,6 +37,36 @@ pub trait Communicator {
     /// Reduces the vectors of all ranks into the vector of each.
     fn all_reduce<T: Element>(&mut self, op: ReduceOp, vector: &mut [T]) -> Result<(), CollectiveError>;
 
+    /// Reduces several vectors as [`Communicator::all_reduce`] does, in fewer exchanges: short vectors that follow one another travel
+    /// together. All ranks name vectors of the same lengths, in the same order. The results are those of single calls, to the bit.
+    fn all_reduce_many<T: Element>(
+        &mut self,
+        op: ReduceOp,
+        vectors: &mut [&mut [T]],
+    ) -> Result<(), CollectiveError> {
+        let mut fused = Vec::new();
+        let mut rest = vectors;
+        while let Some(number) = fused_vectors(rest) {
+            let (now, later) = rest.split_at_mut(number);
+            rest = later;
+            match now {
+                [one] => self.all_reduce(op, one)?,
+                several => {
+                    fused.clear();
+                    several.iter().for_each(|vector| fused.extend_from_slice(vector));
+                    self.all_reduce(op, &mut fused)?;
+                    let mut reduced = &fused[..];
+                    for vector in several {
+                        let (own, others) = reduced.split_at(vector.len());
+                        vector.copy_from_slice(own);
+                        reduced = others;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Reduces the inputs of all ranks into the output of each, which is as long.
     fn all_reduce_into<T: Element>(
         &mut self,
@@ -130,4 +160,18 @@ pub trait Communicator {
 
     /// Receives a vector that another rank sends.
     fn recv<T: Element>(&mut self, from: usize, vector: &mut [T]) -> Result<(), CollectiveError>;
+}
+
+/// Most bytes of vectors that travel together. Where bytes cost more than messages, copying them twice would cost time.
+const FUSED_BYTES: usize = 64 << 10;
+
+/// Number of vectors, from the first on, that travel together; `None` if there is none.
+fn fused_vectors<T>(vectors: &[&mut [T]]) -> Option<usize> {
+    let mut bytes = 0;
+    let fits = |vector: &&&mut [T]| {
+        bytes += size_of_val::<[T]>(&**vector);
+        bytes <= FUSED_BYTES
+    };
+    let fitting = vectors.iter().take_while(fits).count();
+    (!vectors.is_empty()).then_some(fitting.max(1))
 }

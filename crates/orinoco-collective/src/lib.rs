@@ -6,6 +6,7 @@
 //! - A [`ShmGroup`] carries out operations among the ranks of one machine, over shared memory.
 //! - A [`TcpGroup`] carries them out among ranks on any machines, by messages over TCP that are authenticated and encrypted
 //!   ([`Security`]).
+//! - A [`Queue`] runs the operations of either in the background.
 //!
 //! The crate opens no socket outside its transports, reads no clock in its engine, and neither prints nor exits.
 //!
@@ -26,6 +27,7 @@ mod failure;
 mod message;
 mod partition;
 mod publish;
+mod queue;
 mod reduce;
 mod reduction_tree;
 mod schedule;
@@ -46,6 +48,7 @@ pub use message::{
     Engine, Failure, HEADER_BYTES, Header, Health, LinkFault, Memory, MessageGroup, MessageSettings, Moved,
     NOTICE_BYTES, Notice, OperationPlan, Order, Refusal, Span, StreamReceiver, StreamSender, Transport,
 };
+pub use queue::{Pending, Queue};
 pub use schedule::{Buffer, Local, Region, Round, Schedule, Transfer, Unsupported, schedule};
 pub use security::{GroupKey, KeyError, KeyPair, PublicKey, Security};
 pub use shm::{Limits, Settings, ShmGroup};

@@ -24,6 +24,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     ("orinoco-vision", &["orinoco-core"]),
     ("orinoco-collective", &[]),
+    ("orinoco-collective-c", &["orinoco-collective"]),
     ("orinoco-cuda", &["orinoco-core", "orinoco-memory"]),
     ("orinoco-cuda-doubles", &["orinoco-cuda"]),
     ("orinoco-eval", &["orinoco-config", "orinoco-core"]),

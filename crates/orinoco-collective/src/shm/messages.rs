@@ -21,11 +21,11 @@ struct Sending<'a> {
     bytes: &'a [u8],
     /// Bytes that are in slots, or were; or none of them while the message waits to be read from this rank's memory.
     done: usize,
-    state: Sent,
+    state: SendState,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Sent {
+enum SendState {
     Nothing,
     SomePieces,
     /// Its address: it is done when this is taken.
@@ -161,7 +161,7 @@ impl ShmGroup {
         receive: Option<(usize, &mut [u8])>,
     ) -> Result<(), CollectiveError> {
         check_group(&self.segment, call)?;
-        let mut sending = send.map(|(to, bytes)| Sending { to, bytes, done: 0, state: Sent::Nothing });
+        let mut sending = send.map(|(to, bytes)| Sending { to, bytes, done: 0, state: SendState::Nothing });
         let mut receiving = receive.map(|(from, bytes)| Receiving { from, bytes, done: 0, is_over: false });
         loop {
             if let Some(sending) = &mut sending {
@@ -187,13 +187,13 @@ impl ShmGroup {
         let counts = &mut self.messages[message.to];
         let len = message.bytes.len();
         let taken = || pair.taken.flag.load(Ordering::Acquire);
-        if message.state == Sent::Address {
+        if message.state == SendState::Address {
             if taken() == counts.sent {
-                message.state = Sent::All;
+                message.state = SendState::All;
             }
             return;
         }
-        while message.state != Sent::All && counts.sent.wrapping_sub(taken()) < MESSAGE_SLOTS as u32 {
+        while message.state != SendState::All && counts.sent.wrapping_sub(taken()) < MESSAGE_SLOTS as u32 {
             let is_long = self.single_copy_bytes.is_some_and(|least| len >= least);
             let address = if is_long { remote::address(message.bytes) } else { 0 };
             let rest = if is_long { 0 } else { len - message.done };
@@ -204,9 +204,9 @@ impl ShmGroup {
             raise(&pair.sent, counts.sent);
             message.done += piece.len();
             message.state = match is_long {
-                true => Sent::Address,
-                false if message.done == len => Sent::All,
-                false => Sent::SomePieces,
+                true => SendState::Address,
+                false if message.done == len => SendState::All,
+                false => SendState::SomePieces,
             };
             if is_long {
                 return;
@@ -267,9 +267,9 @@ impl ShmGroup {
     fn awaited_room(&self, call: Call, message: &Sending<'_>) -> Option<Awaited<'_>> {
         let sent = self.messages[message.to].sent;
         let pieces = match message.state {
-            Sent::All => return None,
-            Sent::Address => sent,
-            Sent::Nothing | Sent::SomePieces => sent.wrapping_sub(MESSAGE_SLOTS as u32 - 1),
+            SendState::All => return None,
+            SendState::Address => sent,
+            SendState::Nothing | SendState::SomePieces => sent.wrapping_sub(MESSAGE_SLOTS as u32 - 1),
         };
         let line = &self.segment.pair(Way { from: self.rank, to: message.to }).taken;
         Some(Awaited { segment: &self.segment, rank: message.to, line, pieces, call })

@@ -37,7 +37,7 @@ impl Times {
 
 /// A communicator that ranks join through a file.
 pub(crate) trait Kind: 'static {
-    type Group: Communicator;
+    type Group: Communicator + Send + 'static;
 
     /// Module of its tests.
     const MODULE: &'static str;
@@ -106,6 +106,8 @@ macro_rules! suites {
         suite!($module, $kind, $group, |$path, $rank, $ranks, $times| $join, [
             all_operations_are_exact_for_1_to_8_ranks
             operations_with_uneven_counts_are_exact
+            several_vectors_at_once_are_reduced_as_one_by_one
+            queued_operations_run_in_order_and_return_their_vectors
             messages_come_whole_and_in_order
             a_message_of_another_length_is_an_error_that_names_both
             a_sender_that_leaves_is_named_and_its_messages_are_not_lost

@@ -6,7 +6,9 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
-use orinoco_collective::{CollectiveError, Communicator, Element, FailureCause, JoinError, ReduceOp, reduce};
+use orinoco_collective::{
+    CollectiveError, Communicator, Element, FailureCause, JoinError, Queue, ReduceOp, reduce,
+};
 
 use crate::{Kind, Times, name, run};
 
@@ -148,6 +150,46 @@ pub(crate) fn operations_with_uneven_counts_are_exact<K: Kind>() {
             }
         });
     }
+}
+
+pub(crate) fn several_vectors_at_once_are_reduced_as_one_by_one<K: Kind>() {
+    run::<K, _>(3, Times::of_a_busy_machine(), |mut group| {
+        let rank = group.rank();
+        for lens in [&[][..], &[0], &[3], &[1, 0, 500, 30_000, 7, 9_000, 8_000, 2]] {
+            let mut vectors: Vec<Vec<f32>> = lens.iter().map(|len| vector(rank, *len)).collect();
+            let mut slices: Vec<&mut [f32]> = vectors.iter_mut().map(Vec::as_mut_slice).collect();
+            group.all_reduce_many(ReduceOp::Sum, &mut slices).unwrap();
+            for (vector, len) in vectors.iter().zip(lens) {
+                assert_eq!(bits(vector), bits(&sum(3, *len)), "{len} of {lens:?}");
+            }
+        }
+    });
+}
+
+pub(crate) fn queued_operations_run_in_order_and_return_their_vectors<K: Kind>() {
+    run::<K, _>(2, Times::default(), |group| {
+        let rank = group.rank();
+        let queue = Queue::new(group).unwrap();
+        let pending: Vec<_> = (1..50)
+            .map(|number| {
+                queue.start(move |group| {
+                    let mut own = vec![number * (rank + 1) as u64; number as usize * 100];
+                    group.all_reduce(ReduceOp::Sum, &mut own)?;
+                    Ok(own)
+                })
+            })
+            .collect();
+        for (number, pending) in (1..).zip(pending) {
+            assert_eq!(pending.wait().unwrap(), vec![number * 3; number as usize * 100]);
+        }
+        let failed = queue.start(move |group| group.all_reduce(ReduceOp::Sum, &mut vec![0u8; rank + 1]));
+        let error = failed.wait().unwrap_err();
+        assert!(matches!(
+            error,
+            CollectiveError::Mismatch { .. }
+                | CollectiveError::EpochFailed { cause: FailureCause::Mismatch, .. }
+        ));
+    });
 }
 
 /// Ranks that messages do not concern make no calls for them, and all the same stay in step.

@@ -1,0 +1,311 @@
+/* Collective operations (all-reduce, broadcast, all-gather and the like) for small groups of boards.
+ *
+ * Every function returns a status; `orinoco_last_error` has the message of the last failure on this thread. Results, errors and
+ * deadlines are those of the Rust crate `orinoco-collective`. Made by cbindgen: do not edit. */
+
+#ifndef ORINOCO_COLLECTIVE_H
+#define ORINOCO_COLLECTIVE_H
+
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+/*
+ Data type: IEEE 754 single precision.
+ */
+#define ORINOCO_F32 0
+
+/*
+ Data type: IEEE 754 double precision.
+ */
+#define ORINOCO_F64 1
+
+/*
+ Data type: IEEE 754 half precision.
+ */
+#define ORINOCO_F16 2
+
+/*
+ Data type: the upper half of a single precision number.
+ */
+#define ORINOCO_BF16 3
+
+/*
+ Data type: 8-bit signed integer.
+ */
+#define ORINOCO_I8 4
+
+/*
+ Data type: 8-bit unsigned integer.
+ */
+#define ORINOCO_U8 5
+
+/*
+ Data type: 32-bit signed integer.
+ */
+#define ORINOCO_I32 6
+
+/*
+ Data type: 32-bit unsigned integer.
+ */
+#define ORINOCO_U32 7
+
+/*
+ Data type: 64-bit signed integer.
+ */
+#define ORINOCO_I64 8
+
+/*
+ Data type: 64-bit unsigned integer.
+ */
+#define ORINOCO_U64 9
+
+/*
+ Reduction: sum.
+ */
+#define ORINOCO_SUM 0
+
+/*
+ Reduction: product.
+ */
+#define ORINOCO_PRODUCT 1
+
+/*
+ Reduction: minimum.
+ */
+#define ORINOCO_MIN 2
+
+/*
+ Reduction: maximum.
+ */
+#define ORINOCO_MAX 3
+
+/*
+ Reduction: sum, divided by the number of ranks. Integers are rounded towards zero.
+ */
+#define ORINOCO_AVERAGE 4
+
+/*
+ Status of a call.
+ */
+enum OrinocoStatus
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : int32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+  /*
+   It succeeded.
+   */
+  ORINOCO_OK = 0,
+  /*
+   An argument is not valid; nothing was sent.
+   */
+  ORINOCO_INVALID_ARGUMENT = 1,
+  /*
+   The group could not be joined.
+   */
+  ORINOCO_JOIN_FAILED = 2,
+  /*
+   The ranks made different calls. The group has failed.
+   */
+  ORINOCO_MISMATCH = 3,
+  /*
+   A rank failed, and the group with it.
+   */
+  ORINOCO_EPOCH_FAILED = 4,
+  /*
+   A fault of this library; please report it.
+   */
+  ORINOCO_INTERNAL_ERROR = 5,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum OrinocoStatus OrinocoStatus;
+#else
+typedef int32_t OrinocoStatus;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+/*
+ Ranks that carry out collective operations together, as one of them. Any thread may call it; calls run one after the other.
+ */
+typedef struct OrinocoGroup OrinocoGroup;
+
+/*
+ An operation that runs in the background.
+ */
+typedef struct OrinocoWork OrinocoWork;
+
+/*
+ Bounds and order of a group's operations. Zero stands for the usual value.
+ */
+typedef struct OrinocoSettings {
+  /*
+   Longest wait for a rank that gives signs of life, in ms; usually 60,000.
+   */
+  uint64_t deadline_ms;
+  /*
+   Time without a sign of life after which a rank counts as dead, in ms; usually 500.
+   */
+  uint64_t silence_ms;
+  /*
+   Whether reductions may combine values in any order. If not, a result has the same bits for every size, algorithm and transport.
+   */
+  bool fast;
+} OrinocoSettings;
+
+#ifdef __cplusplus
+extern "C" {
+#endif // __cplusplus
+
+/*
+ Joins a group of ranks on one machine, over shared memory, through a file in /dev/shm that all name. Returns when all have
+ joined. `settings` may be NULL. The group is to be left by `orinoco_leave`.
+ */
+OrinocoStatus orinoco_join_shm(const char *path, size_t rank, size_t ranks, const struct OrinocoSettings *settings, struct OrinocoGroup **group);
+
+/*
+ Joins a group of ranks on any machines, over TCP, authenticated and encrypted. Returns when all have joined.
+
+ `rendezvous` is `file:PATH` for ranks of one machine, the address of rank 0 as `IP:PORT`, or the addresses of all ranks in order,
+ with commas between them. `key_file` is a file with the key of the group, which `orinoco_make_key` makes; it may be NULL with
+ `file:PATH`, where rank 0 makes a key. `settings` may be NULL. The group is to be left by `orinoco_leave`.
+ */
+OrinocoStatus orinoco_join_tcp(const char *rendezvous, const char *key_file, size_t rank, size_t ranks, const struct OrinocoSettings *settings, struct OrinocoGroup **group);
+
+/*
+ Joins a group of ranks on one machine, over TCP, without authentication and encryption. Otherwise as `orinoco_join_tcp`.
+ */
+OrinocoStatus orinoco_join_tcp_plaintext(const char *rendezvous, size_t rank, size_t ranks, const struct OrinocoSettings *settings, struct OrinocoGroup **group);
+
+/*
+ Makes a key for a group, in a new file that only this user can read. Every rank needs a copy of it.
+ */
+OrinocoStatus orinoco_make_key(const char *key_file);
+
+/*
+ Leaves a group, after all operations that were started have ended. `group` is not valid after that. NULL is ignored.
+ */
+OrinocoStatus orinoco_leave(struct OrinocoGroup *group);
+
+/*
+ This rank's number; 0 for NULL.
+ */
+size_t orinoco_rank(const struct OrinocoGroup *group);
+
+/*
+ Number of ranks; 0 for NULL.
+ */
+size_t orinoco_ranks(const struct OrinocoGroup *group);
+
+/*
+ Message of the last failure on this thread. It is valid until the next failure on this thread, and empty if there was none.
+ */
+const char *orinoco_last_error(void);
+
+/*
+ The rank that the last failure on this thread names, or -1 if it names none.
+ */
+int32_t orinoco_last_error_rank(void);
+
+/*
+ Waits until an operation that was started in the background has ended, and returns its status. `work` is not valid after that.
+ */
+OrinocoStatus orinoco_wait(struct OrinocoWork *work);
+
+/*
+ Whether an operation that was started in the background has ended. `orinoco_wait` is still to be called.
+ */
+bool orinoco_is_done(const struct OrinocoWork *work);
+
+/*
+ Returns when all ranks have called it. Here and below, `work` is NULL, and the function returns when the operation has ended; or
+ else the operation runs in the background, `work` receives a handle for `orinoco_wait`, and the vectors stay lent until then.
+ */
+OrinocoStatus orinoco_barrier(const struct OrinocoGroup *group, struct OrinocoWork **work);
+
+/*
+ Copies the vector of `root`, of `count` elements, to all ranks.
+ */
+OrinocoStatus orinoco_broadcast(const struct OrinocoGroup *group, void *vector, size_t count, uint32_t data_type, size_t root, struct OrinocoWork **work);
+
+/*
+ Reduces the inputs of all ranks, of `count` elements, into the output of `root`. The output of other ranks may be NULL.
+ */
+OrinocoStatus orinoco_reduce(const struct OrinocoGroup *group, const void *input, void *output, size_t count, uint32_t data_type, uint32_t reduction, size_t root, struct OrinocoWork **work);
+
+/*
+ Reduces the inputs of all ranks, of `count` elements, into the output of each, which may be the input.
+ */
+OrinocoStatus orinoco_all_reduce(const struct OrinocoGroup *group, const void *input, void *output, size_t count, uint32_t data_type, uint32_t reduction, struct OrinocoWork **work);
+
+/*
+ Concatenates the inputs of all ranks, of `count` elements each, in the output of each.
+ */
+OrinocoStatus orinoco_all_gather(const struct OrinocoGroup *group, const void *input, void *output, size_t count, uint32_t data_type, struct OrinocoWork **work);
+
+/*
+ Reduces the inputs of all ranks, which hold a block of `count` elements for each, and gives each rank its block.
+ */
+OrinocoStatus orinoco_reduce_scatter(const struct OrinocoGroup *group, const void *input, void *output, size_t count, uint32_t data_type, uint32_t reduction, struct OrinocoWork **work);
+
+/*
+ Sends block `i` of the input of `root`, of `count` elements, to rank `i`. The input of other ranks may be NULL.
+ */
+OrinocoStatus orinoco_scatter(const struct OrinocoGroup *group, const void *input, void *output, size_t count, uint32_t data_type, size_t root, struct OrinocoWork **work);
+
+/*
+ Concatenates the inputs of all ranks, of `count` elements each, in the output of `root`. The output of other ranks may be NULL.
+ */
+OrinocoStatus orinoco_gather(const struct OrinocoGroup *group, const void *input, void *output, size_t count, uint32_t data_type, size_t root, struct OrinocoWork **work);
+
+/*
+ Sends each rank its block of the input, of `count` elements, and receives a block from each.
+ */
+OrinocoStatus orinoco_all_to_all(const struct OrinocoGroup *group, const void *input, void *output, size_t count, uint32_t data_type, struct OrinocoWork **work);
+
+/*
+ Concatenates the inputs of all ranks in the output of each. `counts` has the elements of each rank's input.
+ */
+OrinocoStatus orinoco_all_gather_v(const struct OrinocoGroup *group, const void *input, void *output, const size_t *counts, uint32_t data_type, struct OrinocoWork **work);
+
+/*
+ Reduces the inputs of all ranks, and gives each rank its block. `counts` has the elements of each block.
+ */
+OrinocoStatus orinoco_reduce_scatter_v(const struct OrinocoGroup *group, const void *input, void *output, const size_t *counts, uint32_t data_type, uint32_t reduction, struct OrinocoWork **work);
+
+/*
+ Sends block `i` of the input of `root` to rank `i`. `counts` has the elements of each block. The input of other ranks may be NULL.
+ */
+OrinocoStatus orinoco_scatter_v(const struct OrinocoGroup *group, const void *input, void *output, const size_t *counts, uint32_t data_type, size_t root, struct OrinocoWork **work);
+
+/*
+ Concatenates the inputs of all ranks in the output of `root`. `counts` has the elements of each rank's input. The output of other
+ ranks may be NULL.
+ */
+OrinocoStatus orinoco_gather_v(const struct OrinocoGroup *group, const void *input, void *output, const size_t *counts, uint32_t data_type, size_t root, struct OrinocoWork **work);
+
+/*
+ Sends each rank its block of the input, and receives a block from each. `send` and `receive` are this rank's: the elements of the
+ block for each rank, and of the block from each.
+ */
+OrinocoStatus orinoco_all_to_all_v(const struct OrinocoGroup *group, const void *input, const size_t *send, void *output, const size_t *receive, uint32_t data_type, struct OrinocoWork **work);
+
+/*
+ Sends a vector of `count` elements to another rank, which calls `orinoco_recv` with as many. Two ranks make all the calls that
+ concern both in the same order.
+ */
+OrinocoStatus orinoco_send(const struct OrinocoGroup *group, const void *vector, size_t count, uint32_t data_type, size_t to_rank, struct OrinocoWork **work);
+
+/*
+ Receives a vector that another rank sends.
+ */
+OrinocoStatus orinoco_recv(const struct OrinocoGroup *group, void *vector, size_t count, uint32_t data_type, size_t from_rank, struct OrinocoWork **work);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif  // __cplusplus
+
+#endif  /* ORINOCO_COLLECTIVE_H */

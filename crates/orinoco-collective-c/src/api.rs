@@ -1,0 +1,820 @@
+//! The functions of the library.
+#![expect(unsafe_code, reason = "C calls these functions by name, with addresses")]
+#![allow(
+    clippy::missing_safety_doc,
+    reason = "the conditions stand with the types and functions, for readers of the header"
+)]
+
+use std::ffi::{c_char, c_void};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use half::{bf16, f16};
+use orinoco_collective::{
+    CollectiveError, DataType, GroupKey, MessageSettings, Order, ReduceOp, Rendezvous, Security, Settings,
+    ShmGroup, TcpGroup, TcpSettings,
+};
+
+use crate::fault::{Fault, OrinocoStatus, last_message, last_rank, status};
+use crate::group::AnyGroup;
+pub use crate::group::{OrinocoGroup, OrinocoWork};
+use crate::vectors::{Vector, at, count_list, text};
+
+/// Data type: IEEE 754 single precision.
+pub const ORINOCO_F32: u32 = 0;
+/// Data type: IEEE 754 double precision.
+pub const ORINOCO_F64: u32 = 1;
+/// Data type: IEEE 754 half precision.
+pub const ORINOCO_F16: u32 = 2;
+/// Data type: the upper half of a single precision number.
+pub const ORINOCO_BF16: u32 = 3;
+/// Data type: 8-bit signed integer.
+pub const ORINOCO_I8: u32 = 4;
+/// Data type: 8-bit unsigned integer.
+pub const ORINOCO_U8: u32 = 5;
+/// Data type: 32-bit signed integer.
+pub const ORINOCO_I32: u32 = 6;
+/// Data type: 32-bit unsigned integer.
+pub const ORINOCO_U32: u32 = 7;
+/// Data type: 64-bit signed integer.
+pub const ORINOCO_I64: u32 = 8;
+/// Data type: 64-bit unsigned integer.
+pub const ORINOCO_U64: u32 = 9;
+/// Reduction: sum.
+pub const ORINOCO_SUM: u32 = 0;
+/// Reduction: product.
+pub const ORINOCO_PRODUCT: u32 = 1;
+/// Reduction: minimum.
+pub const ORINOCO_MIN: u32 = 2;
+/// Reduction: maximum.
+pub const ORINOCO_MAX: u32 = 3;
+/// Reduction: sum, divided by the number of ranks. Integers are rounded towards zero.
+pub const ORINOCO_AVERAGE: u32 = 4;
+
+/// Runs a block for a data type that is known at run time.
+macro_rules! typed {
+    ($data_type:expr, $element:ident => $block:block) => {
+        match $data_type {
+            ORINOCO_F32 => {
+                type $element = f32;
+                $block
+            }
+            ORINOCO_F64 => {
+                type $element = f64;
+                $block
+            }
+            ORINOCO_F16 => {
+                type $element = f16;
+                $block
+            }
+            ORINOCO_BF16 => {
+                type $element = bf16;
+                $block
+            }
+            ORINOCO_I8 => {
+                type $element = i8;
+                $block
+            }
+            ORINOCO_U8 => {
+                type $element = u8;
+                $block
+            }
+            ORINOCO_I32 => {
+                type $element = i32;
+                $block
+            }
+            ORINOCO_U32 => {
+                type $element = u32;
+                $block
+            }
+            ORINOCO_I64 => {
+                type $element = i64;
+                $block
+            }
+            ORINOCO_U64 => {
+                type $element = u64;
+                $block
+            }
+            other => {
+                Err(Fault::argument(format!("{other} is no data type; see ORINOCO_F32 and those after it")))
+            }
+        }
+    };
+}
+
+/// Bounds and order of a group's operations. Zero stands for the usual value.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+pub struct OrinocoSettings {
+    /// Longest wait for a rank that gives signs of life, in ms; usually 60,000.
+    pub deadline_ms: u64,
+    /// Time without a sign of life after which a rank counts as dead, in ms; usually 500.
+    pub silence_ms: u64,
+    /// Whether reductions may combine values in any order. If not, a result has the same bits for every size, algorithm and transport.
+    pub fast: bool,
+}
+
+/// Joins a group of ranks on one machine, over shared memory, through a file in /dev/shm that all name. Returns when all have
+/// joined. `settings` may be NULL. The group is to be left by `orinoco_leave`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn orinoco_join_shm(
+    path: *const c_char,
+    rank: usize,
+    ranks: usize,
+    settings: *const OrinocoSettings,
+    group: *mut *mut OrinocoGroup,
+) -> OrinocoStatus {
+    status(|| {
+        // SAFETY: the caller's pointers are what their types say.
+        let (path, settings) = unsafe { (text(path, "the path")?, settings.as_ref()) };
+        let messages = messages(settings);
+        let (deadline, silence) = (messages.deadline, messages.silence);
+        let settings = Settings { deadline, silence, ..Settings::default() };
+        let joined = AnyGroup::Shm(ShmGroup::join(Path::new(&path), rank, ranks, settings)?);
+        // SAFETY: as above.
+        unsafe { give(group, OrinocoGroup::new(joined), "the place for the group") }
+    })
+}
+
+/// Joins a group of ranks on any machines, over TCP, authenticated and encrypted. Returns when all have joined.
+///
+/// `rendezvous` is `file:PATH` for ranks of one machine, the address of rank 0 as `IP:PORT`, or the addresses of all ranks in order,
+/// with commas between them. `key_file` is a file with the key of the group, which `orinoco_make_key` makes; it may be NULL with
+/// `file:PATH`, where rank 0 makes a key. `settings` may be NULL. The group is to be left by `orinoco_leave`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn orinoco_join_tcp(
+    rendezvous: *const c_char,
+    key_file: *const c_char,
+    rank: usize,
+    ranks: usize,
+    settings: *const OrinocoSettings,
+    group: *mut *mut OrinocoGroup,
+) -> OrinocoStatus {
+    status(|| {
+        // SAFETY: the caller's pointers are what their types say.
+        let (rendezvous, settings) = unsafe { (text(rendezvous, "the rendezvous")?, settings.as_ref()) };
+        let security = if key_file.is_null() {
+            Security::FileKey
+        } else {
+            // SAFETY: as above.
+            let key_file = unsafe { text(key_file, "the key file")? };
+            Security::GroupKey(GroupKey::read(Path::new(&key_file))?)
+        };
+        // SAFETY: as above.
+        unsafe { join_tcp(&rendezvous, security, rank, ranks, settings, group) }
+    })
+}
+
+/// Joins a group of ranks on one machine, over TCP, without authentication and encryption. Otherwise as `orinoco_join_tcp`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn orinoco_join_tcp_plaintext(
+    rendezvous: *const c_char,
+    rank: usize,
+    ranks: usize,
+    settings: *const OrinocoSettings,
+    group: *mut *mut OrinocoGroup,
+) -> OrinocoStatus {
+    status(|| {
+        // SAFETY: the caller's pointers are what their types say.
+        unsafe {
+            let rendezvous = text(rendezvous, "the rendezvous")?;
+            join_tcp(&rendezvous, Security::Plaintext, rank, ranks, settings.as_ref(), group)
+        }
+    })
+}
+
+/// Makes a key for a group, in a new file that only this user can read. Every rank needs a copy of it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn orinoco_make_key(key_file: *const c_char) -> OrinocoStatus {
+    status(|| {
+        // SAFETY: the caller's pointer is what its type says.
+        let path = unsafe { text(key_file, "the key file")? };
+        Ok(GroupKey::generate()?.write(Path::new(&path))?)
+    })
+}
+
+/// Leaves a group, after all operations that were started have ended. `group` is not valid after that. NULL is ignored.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn orinoco_leave(group: *mut OrinocoGroup) -> OrinocoStatus {
+    status(|| {
+        if !group.is_null() {
+            // SAFETY: `give` made it from a box, and the caller gives it back once.
+            drop(unsafe { Box::from_raw(group) });
+        }
+        Ok(())
+    })
+}
+
+/// This rank's number; 0 for NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn orinoco_rank(group: *const OrinocoGroup) -> usize {
+    // SAFETY: the caller's pointer is what its type says.
+    unsafe { group.as_ref() }.map_or(0, OrinocoGroup::rank)
+}
+
+/// Number of ranks; 0 for NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn orinoco_ranks(group: *const OrinocoGroup) -> usize {
+    // SAFETY: the caller's pointer is what its type says.
+    unsafe { group.as_ref() }.map_or(0, OrinocoGroup::ranks)
+}
+
+/// Message of the last failure on this thread. It is valid until the next failure on this thread, and empty if there was none.
+#[unsafe(no_mangle)]
+pub extern "C" fn orinoco_last_error() -> *const c_char {
+    last_message()
+}
+
+/// The rank that the last failure on this thread names, or -1 if it names none.
+#[unsafe(no_mangle)]
+pub extern "C" fn orinoco_last_error_rank() -> i32 {
+    last_rank()
+}
+
+/// Waits until an operation that was started in the background has ended, and returns its status. `work` is not valid after that.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn orinoco_wait(work: *mut OrinocoWork) -> OrinocoStatus {
+    status(|| {
+        // SAFETY: the caller's pointer is what its type says.
+        unsafe { at(work, "the work") }?;
+        // SAFETY: `give` made it from a box, and the caller gives it back once.
+        let work = unsafe { Box::from_raw(work) };
+        Ok(work.pending.wait()?)
+    })
+}
+
+/// Whether an operation that was started in the background has ended. `orinoco_wait` is still to be called.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn orinoco_is_done(work: *const OrinocoWork) -> bool {
+    // SAFETY: the caller's pointer is what its type says.
+    unsafe { work.as_ref() }.is_none_or(|work| work.pending.is_done())
+}
+
+/// Returns when all ranks have called it. Here and below, `work` is NULL, and the function returns when the operation has ended; or
+/// else the operation runs in the background, `work` receives a handle for `orinoco_wait`, and the vectors stay lent until then.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn orinoco_barrier(
+    group: *const OrinocoGroup,
+    work: *mut *mut OrinocoWork,
+) -> OrinocoStatus {
+    status(|| {
+        // SAFETY: the caller's pointers are what their types say.
+        unsafe { run(at(group, "the group")?, work, AnyGroup::barrier) }
+    })
+}
+
+/// Copies the vector of `root`, of `count` elements, to all ranks.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn orinoco_broadcast(
+    group: *const OrinocoGroup,
+    vector: *mut c_void,
+    count: usize,
+    data_type: u32,
+    root: usize,
+    work: *mut *mut OrinocoWork,
+) -> OrinocoStatus {
+    status(|| {
+        // SAFETY: the caller's pointer is what its type says.
+        let group = unsafe { at(group, "the group") }?;
+        check_rank(group, root)?;
+        // SAFETY: the caller lends the vectors until the operation has ended.
+        let to = unsafe { Vector::output(vector, count) };
+        typed!(data_type, T => {
+            to.check::<T>("the vector")?;
+            // SAFETY: the caller's pointer is what its type says.
+            unsafe { run(group, work, move |group| group.broadcast(root, to.elements_mut::<T>())) }
+        })
+    })
+}
+
+/// Reduces the inputs of all ranks, of `count` elements, into the output of `root`. The output of other ranks may be NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn orinoco_reduce(
+    group: *const OrinocoGroup,
+    input: *const c_void,
+    output: *mut c_void,
+    count: usize,
+    data_type: u32,
+    reduction: u32,
+    root: usize,
+    work: *mut *mut OrinocoWork,
+) -> OrinocoStatus {
+    status(|| {
+        // SAFETY: the caller's pointer is what its type says.
+        let group = unsafe { at(group, "the group") }?;
+        let op = reduce_op(reduction)?;
+        check_rank(group, root)?;
+        let output_count = if group.rank() == root { count } else { 0 };
+        // SAFETY: the caller lends the vectors until the operation has ended.
+        let from = unsafe { Vector::input(input, count) };
+        // SAFETY: as above.
+        let to = unsafe { Vector::output(output, output_count) };
+        typed!(data_type, T => {
+            from.check::<T>("the input")?;
+            to.check::<T>("the output")?;
+            // SAFETY: the caller's pointer is what its type says.
+            unsafe { run(group, work, move |group| group.reduce(op, root, &from.elements::<T>(to), to.elements_mut())) }
+        })
+    })
+}
+
+/// Reduces the inputs of all ranks, of `count` elements, into the output of each, which may be the input.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn orinoco_all_reduce(
+    group: *const OrinocoGroup,
+    input: *const c_void,
+    output: *mut c_void,
+    count: usize,
+    data_type: u32,
+    reduction: u32,
+    work: *mut *mut OrinocoWork,
+) -> OrinocoStatus {
+    status(|| {
+        // SAFETY: the caller's pointer is what its type says.
+        let group = unsafe { at(group, "the group") }?;
+        let op = reduce_op(reduction)?;
+        // SAFETY: the caller lends the vectors until the operation has ended.
+        let from = unsafe { Vector::input(input, count) };
+        // SAFETY: as above.
+        let to = unsafe { Vector::output(output, count) };
+        typed!(data_type, T => {
+            from.check::<T>("the input")?;
+            to.check::<T>("the output")?;
+            // SAFETY: the caller's pointer is what its type says.
+            unsafe { run(group, work, move |group| match from.is(to) {
+                true => group.all_reduce(op, to.elements_mut::<T>()),
+                false => group.all_reduce_into(op, &from.elements::<T>(to), to.elements_mut()),
+            }) }
+        })
+    })
+}
+
+/// Concatenates the inputs of all ranks, of `count` elements each, in the output of each.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn orinoco_all_gather(
+    group: *const OrinocoGroup,
+    input: *const c_void,
+    output: *mut c_void,
+    count: usize,
+    data_type: u32,
+    work: *mut *mut OrinocoWork,
+) -> OrinocoStatus {
+    status(|| {
+        // SAFETY: the caller's pointer is what its type says.
+        let group = unsafe { at(group, "the group") }?;
+        let total = whole(group, count)?;
+        // SAFETY: the caller lends the vectors until the operation has ended.
+        let from = unsafe { Vector::input(input, count) };
+        // SAFETY: as above.
+        let to = unsafe { Vector::output(output, total) };
+        typed!(data_type, T => {
+            from.check::<T>("the input")?;
+            to.check::<T>("the output")?;
+            // SAFETY: the caller's pointer is what its type says.
+            unsafe { run(group, work, move |group| group.all_gather(&from.elements::<T>(to), to.elements_mut())) }
+        })
+    })
+}
+
+/// Reduces the inputs of all ranks, which hold a block of `count` elements for each, and gives each rank its block.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn orinoco_reduce_scatter(
+    group: *const OrinocoGroup,
+    input: *const c_void,
+    output: *mut c_void,
+    count: usize,
+    data_type: u32,
+    reduction: u32,
+    work: *mut *mut OrinocoWork,
+) -> OrinocoStatus {
+    status(|| {
+        // SAFETY: the caller's pointer is what its type says.
+        let group = unsafe { at(group, "the group") }?;
+        let op = reduce_op(reduction)?;
+        let total = whole(group, count)?;
+        // SAFETY: the caller lends the vectors until the operation has ended.
+        let from = unsafe { Vector::input(input, total) };
+        // SAFETY: as above.
+        let to = unsafe { Vector::output(output, count) };
+        typed!(data_type, T => {
+            from.check::<T>("the input")?;
+            to.check::<T>("the output")?;
+            // SAFETY: the caller's pointer is what its type says.
+            unsafe { run(group, work, move |group| group.reduce_scatter(op, &from.elements::<T>(to), to.elements_mut())) }
+        })
+    })
+}
+
+/// Sends block `i` of the input of `root`, of `count` elements, to rank `i`. The input of other ranks may be NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn orinoco_scatter(
+    group: *const OrinocoGroup,
+    input: *const c_void,
+    output: *mut c_void,
+    count: usize,
+    data_type: u32,
+    root: usize,
+    work: *mut *mut OrinocoWork,
+) -> OrinocoStatus {
+    status(|| {
+        // SAFETY: the caller's pointer is what its type says.
+        let group = unsafe { at(group, "the group") }?;
+        check_rank(group, root)?;
+        let total = if group.rank() == root { whole(group, count)? } else { 0 };
+        // SAFETY: the caller lends the vectors until the operation has ended.
+        let from = unsafe { Vector::input(input, total) };
+        // SAFETY: as above.
+        let to = unsafe { Vector::output(output, count) };
+        typed!(data_type, T => {
+            from.check::<T>("the input")?;
+            to.check::<T>("the output")?;
+            // SAFETY: the caller's pointer is what its type says.
+            unsafe { run(group, work, move |group| group.scatter(root, &from.elements::<T>(to), to.elements_mut())) }
+        })
+    })
+}
+
+/// Concatenates the inputs of all ranks, of `count` elements each, in the output of `root`. The output of other ranks may be NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn orinoco_gather(
+    group: *const OrinocoGroup,
+    input: *const c_void,
+    output: *mut c_void,
+    count: usize,
+    data_type: u32,
+    root: usize,
+    work: *mut *mut OrinocoWork,
+) -> OrinocoStatus {
+    status(|| {
+        // SAFETY: the caller's pointer is what its type says.
+        let group = unsafe { at(group, "the group") }?;
+        check_rank(group, root)?;
+        let total = if group.rank() == root { whole(group, count)? } else { 0 };
+        // SAFETY: the caller lends the vectors until the operation has ended.
+        let from = unsafe { Vector::input(input, count) };
+        // SAFETY: as above.
+        let to = unsafe { Vector::output(output, total) };
+        typed!(data_type, T => {
+            from.check::<T>("the input")?;
+            to.check::<T>("the output")?;
+            // SAFETY: the caller's pointer is what its type says.
+            unsafe { run(group, work, move |group| group.gather(root, &from.elements::<T>(to), to.elements_mut())) }
+        })
+    })
+}
+
+/// Sends each rank its block of the input, of `count` elements, and receives a block from each.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn orinoco_all_to_all(
+    group: *const OrinocoGroup,
+    input: *const c_void,
+    output: *mut c_void,
+    count: usize,
+    data_type: u32,
+    work: *mut *mut OrinocoWork,
+) -> OrinocoStatus {
+    status(|| {
+        // SAFETY: the caller's pointer is what its type says.
+        let group = unsafe { at(group, "the group") }?;
+        let total = whole(group, count)?;
+        // SAFETY: the caller lends the vectors until the operation has ended.
+        let from = unsafe { Vector::input(input, total) };
+        // SAFETY: as above.
+        let to = unsafe { Vector::output(output, total) };
+        typed!(data_type, T => {
+            from.check::<T>("the input")?;
+            to.check::<T>("the output")?;
+            // SAFETY: the caller's pointer is what its type says.
+            unsafe { run(group, work, move |group| group.all_to_all(&from.elements::<T>(to), to.elements_mut())) }
+        })
+    })
+}
+
+/// Concatenates the inputs of all ranks in the output of each. `counts` has the elements of each rank's input.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn orinoco_all_gather_v(
+    group: *const OrinocoGroup,
+    input: *const c_void,
+    output: *mut c_void,
+    counts: *const usize,
+    data_type: u32,
+    work: *mut *mut OrinocoWork,
+) -> OrinocoStatus {
+    status(|| {
+        // SAFETY: the caller's pointer is what its type says.
+        let group = unsafe { at(group, "the group") }?;
+        // SAFETY: the caller's list has a count for each rank.
+        let counts = unsafe { count_list(counts, group.ranks()) }?;
+        let (own, total) = (counts[group.rank()], sum(&counts)?);
+        // SAFETY: the caller lends the vectors until the operation has ended.
+        let from = unsafe { Vector::input(input, own) };
+        // SAFETY: as above.
+        let to = unsafe { Vector::output(output, total) };
+        typed!(data_type, T => {
+            from.check::<T>("the input")?;
+            to.check::<T>("the output")?;
+            // SAFETY: the caller's pointer is what its type says.
+            unsafe { run(group, work, move |group| group.all_gather_v(&from.elements::<T>(to), &counts, to.elements_mut())) }
+        })
+    })
+}
+
+/// Reduces the inputs of all ranks, and gives each rank its block. `counts` has the elements of each block.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn orinoco_reduce_scatter_v(
+    group: *const OrinocoGroup,
+    input: *const c_void,
+    output: *mut c_void,
+    counts: *const usize,
+    data_type: u32,
+    reduction: u32,
+    work: *mut *mut OrinocoWork,
+) -> OrinocoStatus {
+    status(|| {
+        // SAFETY: the caller's pointer is what its type says.
+        let group = unsafe { at(group, "the group") }?;
+        let op = reduce_op(reduction)?;
+        // SAFETY: the caller's list has a count for each rank.
+        let counts = unsafe { count_list(counts, group.ranks()) }?;
+        let (own, total) = (counts[group.rank()], sum(&counts)?);
+        // SAFETY: the caller lends the vectors until the operation has ended.
+        let from = unsafe { Vector::input(input, total) };
+        // SAFETY: as above.
+        let to = unsafe { Vector::output(output, own) };
+        typed!(data_type, T => {
+            from.check::<T>("the input")?;
+            to.check::<T>("the output")?;
+            // SAFETY: the caller's pointer is what its type says.
+            unsafe { run(group, work, move |group| group.reduce_scatter_v(op, &from.elements::<T>(to), &counts, to.elements_mut())) }
+        })
+    })
+}
+
+/// Sends block `i` of the input of `root` to rank `i`. `counts` has the elements of each block. The input of other ranks may be NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn orinoco_scatter_v(
+    group: *const OrinocoGroup,
+    input: *const c_void,
+    output: *mut c_void,
+    counts: *const usize,
+    data_type: u32,
+    root: usize,
+    work: *mut *mut OrinocoWork,
+) -> OrinocoStatus {
+    status(|| {
+        // SAFETY: the caller's pointer is what its type says.
+        let group = unsafe { at(group, "the group") }?;
+        check_rank(group, root)?;
+        // SAFETY: the caller's list has a count for each rank.
+        let counts = unsafe { count_list(counts, group.ranks()) }?;
+        let (own, total) = (counts[group.rank()], sum(&counts)?);
+        let total = if group.rank() == root { total } else { 0 };
+        // SAFETY: the caller lends the vectors until the operation has ended.
+        let from = unsafe { Vector::input(input, total) };
+        // SAFETY: as above.
+        let to = unsafe { Vector::output(output, own) };
+        typed!(data_type, T => {
+            from.check::<T>("the input")?;
+            to.check::<T>("the output")?;
+            // SAFETY: the caller's pointer is what its type says.
+            unsafe { run(group, work, move |group| group.scatter_v(root, &from.elements::<T>(to), &counts, to.elements_mut())) }
+        })
+    })
+}
+
+/// Concatenates the inputs of all ranks in the output of `root`. `counts` has the elements of each rank's input. The output of other
+/// ranks may be NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn orinoco_gather_v(
+    group: *const OrinocoGroup,
+    input: *const c_void,
+    output: *mut c_void,
+    counts: *const usize,
+    data_type: u32,
+    root: usize,
+    work: *mut *mut OrinocoWork,
+) -> OrinocoStatus {
+    status(|| {
+        // SAFETY: the caller's pointer is what its type says.
+        let group = unsafe { at(group, "the group") }?;
+        check_rank(group, root)?;
+        // SAFETY: the caller's list has a count for each rank.
+        let counts = unsafe { count_list(counts, group.ranks()) }?;
+        let (own, total) = (counts[group.rank()], sum(&counts)?);
+        let total = if group.rank() == root { total } else { 0 };
+        // SAFETY: the caller lends the vectors until the operation has ended.
+        let from = unsafe { Vector::input(input, own) };
+        // SAFETY: as above.
+        let to = unsafe { Vector::output(output, total) };
+        typed!(data_type, T => {
+            from.check::<T>("the input")?;
+            to.check::<T>("the output")?;
+            // SAFETY: the caller's pointer is what its type says.
+            unsafe { run(group, work, move |group| group.gather_v(root, &from.elements::<T>(to), &counts, to.elements_mut())) }
+        })
+    })
+}
+
+/// Sends each rank its block of the input, and receives a block from each. `send` and `receive` are this rank's: the elements of the
+/// block for each rank, and of the block from each.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn orinoco_all_to_all_v(
+    group: *const OrinocoGroup,
+    input: *const c_void,
+    send: *const usize,
+    output: *mut c_void,
+    receive: *const usize,
+    data_type: u32,
+    work: *mut *mut OrinocoWork,
+) -> OrinocoStatus {
+    status(|| {
+        // SAFETY: the caller's pointer is what its type says.
+        let group = unsafe { at(group, "the group") }?;
+        // SAFETY: the caller's list has a count for each rank.
+        let (send, receive) =
+            unsafe { (count_list(send, group.ranks())?, count_list(receive, group.ranks())?) };
+        let (sent, received) = (sum(&send)?, sum(&receive)?);
+        // SAFETY: the caller lends the vectors until the operation has ended.
+        let from = unsafe { Vector::input(input, sent) };
+        // SAFETY: as above.
+        let to = unsafe { Vector::output(output, received) };
+        typed!(data_type, T => {
+            from.check::<T>("the input")?;
+            to.check::<T>("the output")?;
+            // SAFETY: the caller's pointer is what its type says.
+            unsafe { run(group, work, move |group| group.all_to_all_v(&from.elements::<T>(to), &send, to.elements_mut(), &receive)) }
+        })
+    })
+}
+
+/// Sends a vector of `count` elements to another rank, which calls `orinoco_recv` with as many. Two ranks make all the calls that
+/// concern both in the same order.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn orinoco_send(
+    group: *const OrinocoGroup,
+    vector: *const c_void,
+    count: usize,
+    data_type: u32,
+    to_rank: usize,
+    work: *mut *mut OrinocoWork,
+) -> OrinocoStatus {
+    status(|| {
+        // SAFETY: the caller's pointer is what its type says.
+        let group = unsafe { at(group, "the group") }?;
+        check_other(group, to_rank)?;
+        // SAFETY: the caller lends the vectors until the operation has ended.
+        let from = unsafe { Vector::input(vector, count) };
+        typed!(data_type, T => {
+            from.check::<T>("the vector")?;
+            // SAFETY: the caller's pointer is what its type says.
+            unsafe { run(group, work, move |group| group.send(to_rank, &from.elements::<T>(Vector::nothing()))) }
+        })
+    })
+}
+
+/// Receives a vector that another rank sends.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn orinoco_recv(
+    group: *const OrinocoGroup,
+    vector: *mut c_void,
+    count: usize,
+    data_type: u32,
+    from_rank: usize,
+    work: *mut *mut OrinocoWork,
+) -> OrinocoStatus {
+    status(|| {
+        // SAFETY: the caller's pointer is what its type says.
+        let group = unsafe { at(group, "the group") }?;
+        check_other(group, from_rank)?;
+        // SAFETY: the caller lends the vectors until the operation has ended.
+        let to = unsafe { Vector::output(vector, count) };
+        typed!(data_type, T => {
+            to.check::<T>("the vector")?;
+            // SAFETY: the caller's pointer is what its type says.
+            unsafe { run(group, work, move |group| group.recv(from_rank, to.elements_mut::<T>())) }
+        })
+    })
+}
+
+/// Runs an operation, or starts it in the background if there is a place for a handle.
+///
+/// # Safety
+/// `work` is null or such a place.
+unsafe fn run(
+    group: &OrinocoGroup,
+    work: *mut *mut OrinocoWork,
+    operation: impl FnOnce(&mut AnyGroup) -> Result<(), CollectiveError> + Send + 'static,
+) -> Result<(), Fault> {
+    if work.is_null() {
+        return group.run(operation);
+    }
+    // SAFETY: the caller's.
+    unsafe { give(work, group.start(operation)?, "the place for the work") }
+}
+
+/// Gives the caller a pointer to a thing, which comes back once to be dropped.
+///
+/// # Safety
+/// `place` is null or a place for a pointer.
+unsafe fn give<T>(place: *mut *mut T, thing: T, what: &str) -> Result<(), Fault> {
+    if place.is_null() {
+        return Err(Fault::argument(format!("{what} is NULL")));
+    }
+    // SAFETY: the caller's, and not null.
+    unsafe { place.write(Box::into_raw(Box::new(thing))) };
+    Ok(())
+}
+
+/// # Safety
+/// `group` is null or a place for a pointer.
+unsafe fn join_tcp(
+    rendezvous: &str,
+    security: Security,
+    rank: usize,
+    ranks: usize,
+    settings: Option<&OrinocoSettings>,
+    group: *mut *mut OrinocoGroup,
+) -> Result<(), Fault> {
+    let settings = TcpSettings { security, messages: messages(settings) };
+    let joined = TcpGroup::join(&parse_rendezvous(rendezvous)?, rank, ranks, settings)?;
+    // SAFETY: the caller's.
+    unsafe { give(group, OrinocoGroup::new(AnyGroup::Tcp(joined)), "the place for the group") }
+}
+
+fn parse_rendezvous(text: &str) -> Result<Rendezvous, Fault> {
+    if let Some(path) = text.strip_prefix("file:") {
+        return Ok(Rendezvous::File(PathBuf::from(path)));
+    }
+    let addresses = text.split(',').map(|address| address.trim().parse::<SocketAddr>());
+    let addresses = addresses.collect::<Result<Vec<_>, _>>().map_err(|_| {
+        Fault::argument(format!(
+            "the rendezvous \"{text}\" is neither file:PATH nor IP:PORT nor a list of these"
+        ))
+    })?;
+    Ok(match addresses[..] {
+        [one] => Rendezvous::Address(one),
+        _ => Rendezvous::List(addresses),
+    })
+}
+
+fn messages(settings: Option<&OrinocoSettings>) -> MessageSettings {
+    let usual = MessageSettings::default();
+    let Some(settings) = settings else { return usual };
+    let millis = |value: u64, usual: Duration| if value == 0 { usual } else { Duration::from_millis(value) };
+    MessageSettings {
+        deadline: millis(settings.deadline_ms, usual.deadline),
+        silence: millis(settings.silence_ms, usual.silence),
+        order: if settings.fast { Order::Fast } else { Order::Reproducible },
+        ..usual
+    }
+}
+
+fn reduce_op(number: u32) -> Result<ReduceOp, Fault> {
+    let op = ReduceOp::ALL.get(number as usize).copied();
+    op.ok_or_else(|| Fault::argument(format!("{number} is no reduction; see ORINOCO_SUM and those after it")))
+}
+
+fn check_rank(group: &OrinocoGroup, rank: usize) -> Result<(), Fault> {
+    let ranks = group.ranks();
+    (rank < ranks)
+        .then_some(())
+        .ok_or_else(|| Fault::argument(format!("there is no rank {rank} among {ranks}")))
+}
+
+fn check_other(group: &OrinocoGroup, rank: usize) -> Result<(), Fault> {
+    check_rank(group, rank)?;
+    let is_other = rank != group.rank();
+    is_other
+        .then_some(())
+        .ok_or_else(|| Fault::argument(format!("rank {rank} is this rank; a rank has no link to itself")))
+}
+
+/// Elements of a block for each rank.
+fn whole(group: &OrinocoGroup, count: usize) -> Result<usize, Fault> {
+    let total = count.checked_mul(group.ranks());
+    total.ok_or_else(|| Fault::argument(format!("{count} elements for each rank do not fit memory")))
+}
+
+fn sum(counts: &[usize]) -> Result<usize, Fault> {
+    let total = counts.iter().try_fold(0usize, |total, count| total.checked_add(*count));
+    total.ok_or_else(|| Fault::argument("the counts do not fit memory"))
+}
+
+const _: () = {
+    assert!(ORINOCO_F32 == DataType::F32 as u32);
+    assert!(ORINOCO_F64 == DataType::F64 as u32);
+    assert!(ORINOCO_F16 == DataType::F16 as u32);
+    assert!(ORINOCO_BF16 == DataType::Bf16 as u32);
+    assert!(ORINOCO_I8 == DataType::I8 as u32);
+    assert!(ORINOCO_U8 == DataType::U8 as u32);
+    assert!(ORINOCO_I32 == DataType::I32 as u32);
+    assert!(ORINOCO_U32 == DataType::U32 as u32);
+    assert!(ORINOCO_I64 == DataType::I64 as u32);
+    assert!(ORINOCO_U64 == DataType::U64 as u32);
+    assert!(ORINOCO_SUM == ReduceOp::Sum as u32);
+    assert!(ORINOCO_PRODUCT == ReduceOp::Product as u32);
+    assert!(ORINOCO_MIN == ReduceOp::Min as u32);
+    assert!(ORINOCO_MAX == ReduceOp::Max as u32);
+    assert!(ORINOCO_AVERAGE == ReduceOp::Average as u32);
+};

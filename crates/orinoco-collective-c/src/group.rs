@@ -1,0 +1,215 @@
+//! A group behind a pointer: one of shared memory or of TCP, called directly or through a queue.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use orinoco_collective::{
+    CollectiveError, Communicator, Element, Pending, Queue, ReduceOp, ShmGroup, TcpGroup,
+};
+
+use crate::fault::Fault;
+
+/// Ranks that carry out collective operations together, as one of them. Any thread may call it; calls run one after the other.
+pub struct OrinocoGroup {
+    rank: usize,
+    ranks: usize,
+    state: Mutex<State>,
+}
+
+/// An operation that runs in the background.
+pub struct OrinocoWork {
+    pub(crate) pending: Pending<()>,
+}
+
+enum State {
+    /// Each call runs on the caller's thread.
+    Direct(AnyGroup),
+    /// An operation was started in the background: all run there, so that they stay in order.
+    Queued(Queue<AnyGroup>),
+    /// The thread for the queue was refused, and took the group along.
+    Lost,
+}
+
+/// A group of any transport.
+pub(crate) enum AnyGroup {
+    Shm(ShmGroup),
+    Tcp(TcpGroup),
+}
+
+impl OrinocoGroup {
+    pub(crate) fn new(group: AnyGroup) -> Self {
+        let (rank, ranks) = (group.rank(), group.ranks());
+        Self { rank, ranks, state: Mutex::new(State::Direct(group)) }
+    }
+
+    pub(crate) fn rank(&self) -> usize {
+        self.rank
+    }
+
+    pub(crate) fn ranks(&self) -> usize {
+        self.ranks
+    }
+
+    /// Runs an operation after all that were started.
+    pub(crate) fn run(
+        &self,
+        operation: impl FnOnce(&mut AnyGroup) -> Result<(), CollectiveError> + Send + 'static,
+    ) -> Result<(), Fault> {
+        let mut state = self.lock();
+        let pending = match &mut *state {
+            State::Direct(group) => return Ok(operation(group)?),
+            State::Queued(queue) => queue.start(operation),
+            State::Lost => return Err(lost()),
+        };
+        drop(state);
+        Ok(pending.wait()?)
+    }
+
+    /// Starts an operation in the background.
+    pub(crate) fn start(
+        &self,
+        operation: impl FnOnce(&mut AnyGroup) -> Result<(), CollectiveError> + Send + 'static,
+    ) -> Result<OrinocoWork, Fault> {
+        let mut state = self.lock();
+        if let State::Direct(_) = &*state {
+            let State::Direct(group) = std::mem::replace(&mut *state, State::Lost) else {
+                return Err(lost());
+            };
+            let queue = Queue::new(group).map_err(|why| {
+                Fault::internal(format!("the system refuses a thread for operations: {why}"))
+            })?;
+            *state = State::Queued(queue);
+        }
+        match &*state {
+            State::Queued(queue) => Ok(OrinocoWork { pending: queue.start(operation) }),
+            State::Direct(_) | State::Lost => Err(lost()),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn lost() -> Fault {
+    Fault::internal("the group has ended, because the system refused a thread for its operations")
+}
+
+/// Calls an operation of the group's transport.
+macro_rules! each {
+    ($self:ident, $group:ident => $call:expr) => {
+        match $self {
+            Self::Shm($group) => $call,
+            Self::Tcp($group) => $call,
+        }
+    };
+}
+
+type Outcome = Result<(), CollectiveError>;
+
+impl AnyGroup {
+    fn rank(&self) -> usize {
+        each!(self, group => group.rank())
+    }
+
+    fn ranks(&self) -> usize {
+        each!(self, group => group.ranks())
+    }
+
+    pub(crate) fn barrier(&mut self) -> Outcome {
+        each!(self, group => group.barrier())
+    }
+
+    pub(crate) fn broadcast<T: Element>(&mut self, root: usize, vector: &mut [T]) -> Outcome {
+        each!(self, group => group.broadcast(root, vector))
+    }
+
+    pub(crate) fn reduce<T: Element>(
+        &mut self,
+        op: ReduceOp,
+        root: usize,
+        from: &[T],
+        to: &mut [T],
+    ) -> Outcome {
+        each!(self, group => group.reduce(op, root, from, to))
+    }
+
+    pub(crate) fn all_reduce<T: Element>(&mut self, op: ReduceOp, vector: &mut [T]) -> Outcome {
+        each!(self, group => group.all_reduce(op, vector))
+    }
+
+    pub(crate) fn all_reduce_into<T: Element>(&mut self, op: ReduceOp, from: &[T], to: &mut [T]) -> Outcome {
+        each!(self, group => group.all_reduce_into(op, from, to))
+    }
+
+    pub(crate) fn all_gather<T: Element>(&mut self, from: &[T], to: &mut [T]) -> Outcome {
+        each!(self, group => group.all_gather(from, to))
+    }
+
+    pub(crate) fn reduce_scatter<T: Element>(&mut self, op: ReduceOp, from: &[T], to: &mut [T]) -> Outcome {
+        each!(self, group => group.reduce_scatter(op, from, to))
+    }
+
+    pub(crate) fn scatter<T: Element>(&mut self, root: usize, from: &[T], to: &mut [T]) -> Outcome {
+        each!(self, group => group.scatter(root, from, to))
+    }
+
+    pub(crate) fn gather<T: Element>(&mut self, root: usize, from: &[T], to: &mut [T]) -> Outcome {
+        each!(self, group => group.gather(root, from, to))
+    }
+
+    pub(crate) fn all_to_all<T: Element>(&mut self, from: &[T], to: &mut [T]) -> Outcome {
+        each!(self, group => group.all_to_all(from, to))
+    }
+
+    pub(crate) fn all_gather_v<T: Element>(&mut self, from: &[T], counts: &[usize], to: &mut [T]) -> Outcome {
+        each!(self, group => group.all_gather_v(from, counts, to))
+    }
+
+    pub(crate) fn reduce_scatter_v<T: Element>(
+        &mut self,
+        op: ReduceOp,
+        from: &[T],
+        counts: &[usize],
+        to: &mut [T],
+    ) -> Outcome {
+        each!(self, group => group.reduce_scatter_v(op, from, counts, to))
+    }
+
+    pub(crate) fn scatter_v<T: Element>(
+        &mut self,
+        root: usize,
+        from: &[T],
+        counts: &[usize],
+        to: &mut [T],
+    ) -> Outcome {
+        each!(self, group => group.scatter_v(root, from, counts, to))
+    }
+
+    pub(crate) fn gather_v<T: Element>(
+        &mut self,
+        root: usize,
+        from: &[T],
+        counts: &[usize],
+        to: &mut [T],
+    ) -> Outcome {
+        each!(self, group => group.gather_v(root, from, counts, to))
+    }
+
+    pub(crate) fn all_to_all_v<T: Element>(
+        &mut self,
+        from: &[T],
+        send: &[usize],
+        to: &mut [T],
+        receive: &[usize],
+    ) -> Outcome {
+        each!(self, group => group.all_to_all_v(from, send, to, receive))
+    }
+
+    pub(crate) fn send<T: Element>(&mut self, to: usize, vector: &[T]) -> Outcome {
+        each!(self, group => group.send(to, vector))
+    }
+
+    pub(crate) fn recv<T: Element>(&mut self, from: usize, vector: &mut [T]) -> Outcome {
+        each!(self, group => group.recv(from, vector))
+    }
+}

@@ -1,0 +1,132 @@
+//! Vectors of the caller, by address.
+#![expect(unsafe_code, reason = "C gives vectors by address and length")]
+
+use std::borrow::Cow;
+use std::ffi::{CStr, c_char};
+
+use orinoco_collective::Element;
+
+use crate::fault::Fault;
+
+/// Elements that the caller lends until the operation has ended.
+#[derive(Clone, Copy)]
+pub(crate) struct Vector {
+    address: usize,
+    count: usize,
+}
+
+impl Vector {
+    /// Elements to be read.
+    ///
+    /// # Safety
+    /// Until the operation has ended, there must be so many elements of the operation's type at the address, which nobody changes.
+    pub(crate) unsafe fn input<T>(pointer: *const T, count: usize) -> Self {
+        Self { address: pointer.expose_provenance(), count }
+    }
+
+    /// Elements to be written.
+    ///
+    /// # Safety
+    /// Until the operation has ended, there must be so many elements of the operation's type at the address, which nobody else reads
+    /// or changes.
+    pub(crate) unsafe fn output<T>(pointer: *mut T, count: usize) -> Self {
+        Self { address: pointer.expose_provenance(), count }
+    }
+
+    /// Fails if there cannot be elements of a type at the address.
+    pub(crate) fn check<T: Element>(self, what: &str) -> Result<(), Fault> {
+        if self.count == 0 {
+            return Ok(());
+        }
+        let bytes = self.count.checked_mul(size_of::<T>()).filter(|bytes| isize::try_from(*bytes).is_ok());
+        if self.address == 0 {
+            return Err(Fault::argument(format!("{what} is NULL, and {} elements are expected", self.count)));
+        }
+        if !self.address.is_multiple_of(align_of::<T>()) {
+            let address = self.address;
+            return Err(Fault::argument(format!(
+                "{what} at {address:#x} is not aligned for {}",
+                T::DATA_TYPE
+            )));
+        }
+        if bytes.and_then(|bytes| self.address.checked_add(bytes)).is_none() {
+            return Err(Fault::argument(format!("{what} of {} elements does not fit memory", self.count)));
+        }
+        Ok(())
+    }
+
+    /// No elements, which share no memory with any.
+    pub(crate) fn nothing() -> Self {
+        Self { address: 0, count: 0 }
+    }
+
+    /// Whether the two have the same memory.
+    pub(crate) fn is(self, other: Self) -> bool {
+        self.address == other.address && self.count == other.count
+    }
+
+    /// The elements to be read, which were checked. They are copied if they share memory with `output`.
+    pub(crate) fn elements<'a, T: Element>(self, output: Self) -> Cow<'a, [T]> {
+        let end = |vector: Self| vector.address + vector.count * size_of::<T>();
+        let overlaps = self.address < end(output) && output.address < end(self);
+        // SAFETY: by the contract of `Vector::input` and `check`, there are so many aligned elements, of which every pattern of bits
+        // is valid, and nobody changes them while the operation runs.
+        let elements = unsafe { slice(self) };
+        if overlaps { Cow::Owned(elements.to_vec()) } else { Cow::Borrowed(elements) }
+    }
+
+    /// The elements to be written, which were checked.
+    pub(crate) fn elements_mut<'a, T: Element>(self) -> &'a mut [T] {
+        if self.count == 0 {
+            return &mut [];
+        }
+        let start = std::ptr::with_exposed_provenance_mut(self.address);
+        // SAFETY: as in `elements`, by the contract of `Vector::output`.
+        unsafe { std::slice::from_raw_parts_mut(start, self.count) }
+    }
+}
+
+/// # Safety
+/// As for `Vector::elements`.
+unsafe fn slice<'a, T: Element>(vector: Vector) -> &'a [T] {
+    if vector.count == 0 {
+        return &[];
+    }
+    let start = std::ptr::with_exposed_provenance(vector.address);
+    // SAFETY: the caller's.
+    unsafe { std::slice::from_raw_parts(start, vector.count) }
+}
+
+/// Counts, one for each rank.
+///
+/// # Safety
+/// There must be so many counts at the address.
+pub(crate) unsafe fn count_list(pointer: *const usize, ranks: usize) -> Result<Vec<usize>, Fault> {
+    if pointer.is_null() {
+        return Err(Fault::argument("the list of counts is NULL"));
+    }
+    // SAFETY: the caller's, and not null.
+    Ok(unsafe { std::slice::from_raw_parts(pointer, ranks) }.to_vec())
+}
+
+/// Text.
+///
+/// # Safety
+/// There must be text that ends with a null character at the address.
+pub(crate) unsafe fn text(pointer: *const c_char, what: &str) -> Result<String, Fault> {
+    if pointer.is_null() {
+        return Err(Fault::argument(format!("{what} is NULL")));
+    }
+    // SAFETY: the caller's, and not null.
+    let text = unsafe { CStr::from_ptr(pointer) };
+    text.to_str().map(str::to_owned).map_err(|_| Fault::argument(format!("{what} is not UTF-8")))
+}
+
+/// The thing at an address, or an error.
+///
+/// # Safety
+/// There must be such a thing at the address, or it must be null.
+pub(crate) unsafe fn at<'a, T>(pointer: *const T, what: &str) -> Result<&'a T, Fault> {
+    // SAFETY: the caller's.
+    unsafe { pointer.as_ref() }.ok_or_else(|| Fault::argument(format!("{what} is NULL")))
+}

@@ -1,0 +1,169 @@
+/* Checks every function of the library as one rank: TRANSPORT RENDEZVOUS RANK RANKS. */
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "orinoco_collective.h"
+
+#define LEN 5000
+#define RANKS_MAX 4
+
+static size_t rank, ranks;
+
+static void fail(const char *what, int line) {
+  fprintf(stderr, "line %d: %s (%s)\n", line, what, orinoco_last_error());
+  exit(1);
+}
+
+#define MUST(call) ((call) == ORINOCO_OK ? (void)0 : fail(#call, __LINE__))
+#define CHECK(condition) ((condition) ? (void)0 : fail(#condition, __LINE__))
+
+static OrinocoGroup *join(const char *transport, const char *rendezvous) {
+  OrinocoGroup *group = NULL;
+  OrinocoSettings settings = {.deadline_ms = 20000, .silence_ms = 5000, .fast = false};
+  if (strcmp(transport, "shm") == 0)
+    MUST(orinoco_join_shm(rendezvous, rank, ranks, &settings, &group));
+  else if (strcmp(transport, "tcp") == 0)
+    MUST(orinoco_join_tcp(rendezvous, NULL, rank, ranks, &settings, &group));
+  else
+    MUST(orinoco_join_tcp_plaintext(rendezvous, rank, ranks, &settings, &group));
+  return group;
+}
+
+static double value(size_t rank, size_t i) { return (double)(rank * 100000 + i); }
+
+static double input[RANKS_MAX * LEN], output[RANKS_MAX * LEN];
+
+static void fill(size_t len) {
+  for (size_t i = 0; i < len; i++) input[i] = value(rank, i);
+  memset(output, 0, sizeof output);
+}
+
+static double total(size_t i) {
+  double sum = 0;
+  for (size_t r = 0; r < ranks; r++) sum += value(r, i);
+  return sum;
+}
+
+static void check_uniform(OrinocoGroup *group) {
+  size_t last = ranks - 1;
+  fill(LEN);
+  MUST(orinoco_all_reduce(group, input, output, LEN, ORINOCO_F64, ORINOCO_SUM, NULL));
+  for (size_t i = 0; i < LEN; i++) CHECK(output[i] == total(i));
+  MUST(orinoco_all_reduce(group, input, input, LEN, ORINOCO_F64, ORINOCO_AVERAGE, NULL));
+  for (size_t i = 0; i < LEN; i++) CHECK(input[i] == total(i) / (double)ranks);
+  fill(LEN);
+  MUST(orinoco_reduce(group, input, rank == last ? output : NULL, LEN, ORINOCO_F64, ORINOCO_SUM, last, NULL));
+  for (size_t i = 0; i < LEN && rank == last; i++) CHECK(output[i] == total(i));
+  MUST(orinoco_broadcast(group, input, LEN, ORINOCO_F64, last, NULL));
+  for (size_t i = 0; i < LEN; i++) CHECK(input[i] == value(last, i));
+  fill(LEN);
+  MUST(orinoco_all_gather(group, input, output, LEN, ORINOCO_F64, NULL));
+  for (size_t i = 0; i < ranks * LEN; i++) CHECK(output[i] == value(i / LEN, i % LEN));
+  /* In place, as FSDP does: the input is this rank's block of the output. */
+  memset(output, 0, sizeof output);
+  memcpy(output + rank * LEN, input, LEN * sizeof *input);
+  MUST(orinoco_all_gather(group, output + rank * LEN, output, LEN, ORINOCO_F64, NULL));
+  for (size_t i = 0; i < ranks * LEN; i++) CHECK(output[i] == value(i / LEN, i % LEN));
+  fill(ranks * LEN);
+  MUST(orinoco_reduce_scatter(group, input, output, LEN, ORINOCO_F64, ORINOCO_SUM, NULL));
+  for (size_t i = 0; i < LEN; i++) CHECK(output[i] == total(rank * LEN + i));
+  MUST(orinoco_all_to_all(group, input, output, LEN, ORINOCO_F64, NULL));
+  for (size_t i = 0; i < ranks * LEN; i++) CHECK(output[i] == value(i / LEN, rank * LEN + i % LEN));
+  MUST(orinoco_scatter(group, rank == 0 ? input : NULL, output, LEN, ORINOCO_F64, 0, NULL));
+  for (size_t i = 0; i < LEN; i++) CHECK(output[i] == value(0, rank * LEN + i));
+  MUST(orinoco_gather(group, input, rank == 0 ? output : NULL, LEN, ORINOCO_F64, 0, NULL));
+  for (size_t i = 0; i < ranks * LEN && rank == 0; i++) CHECK(output[i] == value(i / LEN, i % LEN));
+  MUST(orinoco_barrier(group, NULL));
+}
+
+static void check_uneven(OrinocoGroup *group) {
+  size_t counts[RANKS_MAX], send[RANKS_MAX], receive[RANKS_MAX], before = 0, all = 0;
+  for (size_t r = 0; r < ranks; r++) {
+    counts[r] = 100 * (r + 1);
+    send[r] = 10 * rank + r;
+    receive[r] = 10 * r + rank;
+    before += r < rank ? counts[r] : 0;
+    all += counts[r];
+  }
+  fill(LEN);
+  MUST(orinoco_all_gather_v(group, input, output, counts, ORINOCO_F64, NULL));
+  size_t at = 0;
+  for (size_t r = 0; r < ranks; r++)
+    for (size_t i = 0; i < counts[r]; i++) CHECK(output[at++] == value(r, i));
+  memset(output, 0, sizeof output);
+  MUST(orinoco_gather_v(group, input, output, counts, ORINOCO_F64, 0, NULL));
+  CHECK(output[all - 1] == (rank == 0 ? value(ranks - 1, counts[ranks - 1] - 1) : 0.0));
+  MUST(orinoco_scatter_v(group, input, output, counts, ORINOCO_F64, 0, NULL));
+  CHECK(output[0] == value(0, before));
+  MUST(orinoco_reduce_scatter_v(group, input, output, counts, ORINOCO_F64, ORINOCO_SUM, NULL));
+  CHECK(output[0] == total(before));
+  MUST(orinoco_all_to_all_v(group, input, send, output, receive, ORINOCO_F64, NULL));
+  at = 0;
+  for (size_t r = 0; r < ranks; r++) {
+    size_t start = 0;
+    for (size_t to = 0; to < rank; to++) start += 10 * r + to;
+    for (size_t i = 0; i < receive[r]; i++) CHECK(output[at++] == value(r, start + i));
+  }
+}
+
+static void check_messages_and_background(OrinocoGroup *group) {
+  fill(LEN);
+  OrinocoWork *work[3] = {NULL, NULL, NULL};
+  if (ranks > 1 && rank == 0) MUST(orinoco_send(group, input, LEN, ORINOCO_F64, 1, NULL));
+  if (ranks > 1 && rank == 1) {
+    MUST(orinoco_recv(group, output, LEN, ORINOCO_F64, 0, NULL));
+    for (size_t i = 0; i < LEN; i++) CHECK(output[i] == value(0, i));
+  }
+  static int32_t counts[3][100];
+  for (int w = 0; w < 3; w++) {
+    for (int i = 0; i < 100; i++) counts[w][i] = w;
+    MUST(orinoco_all_reduce(group, counts[w], counts[w], 100, ORINOCO_I32, ORINOCO_SUM, &work[w]));
+  }
+  for (int w = 0; w < 3; w++) {
+    MUST(orinoco_wait(work[w]));
+    CHECK(counts[w][99] == w * (int32_t)ranks);
+  }
+  /* From now on all operations run in the background, and stay in order. */
+  MUST(orinoco_barrier(group, NULL));
+}
+
+static void check_errors(OrinocoGroup *group) {
+  CHECK(orinoco_all_reduce(NULL, input, input, 1, ORINOCO_F64, ORINOCO_SUM, NULL) == ORINOCO_INVALID_ARGUMENT);
+  CHECK(strcmp(orinoco_last_error(), "the group is NULL") == 0);
+  CHECK(orinoco_all_reduce(group, NULL, input, 1, ORINOCO_F64, ORINOCO_SUM, NULL) == ORINOCO_INVALID_ARGUMENT);
+  CHECK(orinoco_all_reduce(group, input, input, 1, 99, ORINOCO_SUM, NULL) == ORINOCO_INVALID_ARGUMENT);
+  CHECK(orinoco_all_reduce(group, input, input, 1, ORINOCO_F64, 99, NULL) == ORINOCO_INVALID_ARGUMENT);
+  CHECK(orinoco_all_gather(group, input, output, SIZE_MAX / 2 + 2, ORINOCO_F64, NULL) == ORINOCO_INVALID_ARGUMENT);
+  CHECK(orinoco_all_reduce(group, (char *)input + 1, output, 1, ORINOCO_F64, ORINOCO_SUM, NULL) ==
+        ORINOCO_INVALID_ARGUMENT);
+  CHECK(orinoco_broadcast(group, input, 1, ORINOCO_F64, ranks, NULL) == ORINOCO_INVALID_ARGUMENT);
+  CHECK(orinoco_send(group, input, 1, ORINOCO_F64, rank, NULL) == ORINOCO_INVALID_ARGUMENT);
+  CHECK(orinoco_last_error_rank() == -1);
+  MUST(orinoco_barrier(group, NULL));
+  if (ranks > 1) {
+    OrinocoStatus status = orinoco_all_reduce(group, input, input, rank + 1, ORINOCO_F64, ORINOCO_SUM, NULL);
+    CHECK(status == ORINOCO_MISMATCH || status == ORINOCO_EPOCH_FAILED);
+    CHECK(orinoco_last_error_rank() >= 0);
+  }
+}
+
+int main(int argc, char **argv) {
+  if (argc != 5) return 2;
+  rank = strtoul(argv[3], NULL, 10);
+  ranks = strtoul(argv[4], NULL, 10);
+  OrinocoGroup *group = join(argv[1], argv[2]);
+  CHECK(orinoco_rank(group) == rank && orinoco_ranks(group) == ranks);
+  check_uniform(group);
+  check_uneven(group);
+  check_messages_and_background(group);
+  check_errors(group);
+  MUST(orinoco_leave(group));
+  MUST(orinoco_leave(NULL));
+  group = NULL;
+  CHECK(orinoco_join_tcp("nowhere", NULL, 0, 1, NULL, &group) == ORINOCO_INVALID_ARGUMENT);
+  CHECK(orinoco_join_shm("/nonexistent/group", 0, 1, NULL, &group) == ORINOCO_JOIN_FAILED);
+  return 0;
+}
