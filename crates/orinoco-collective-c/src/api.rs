@@ -131,7 +131,7 @@ pub unsafe extern "C" fn orinoco_join_shm(
         let messages = messages(settings);
         let (deadline, silence) = (messages.deadline, messages.silence);
         let settings = Settings { deadline, silence, ..Settings::default() };
-        let joined = AnyGroup::Shm(ShmGroup::join(Path::new(&path), rank, ranks, settings)?);
+        let joined = AnyGroup::Shm(Box::new(ShmGroup::join(Path::new(&path), rank, ranks, settings)?));
         // SAFETY: as above.
         unsafe { give(group, OrinocoGroup::new(joined), "the place for the group") }
     })
@@ -739,7 +739,7 @@ unsafe fn join_tcp(
     let settings = TcpSettings { security, messages: messages(settings) };
     let joined = TcpGroup::join(&parse_rendezvous(rendezvous)?, rank, ranks, settings)?;
     // SAFETY: the caller's.
-    unsafe { give(group, OrinocoGroup::new(AnyGroup::Tcp(joined)), "the place for the group") }
+    unsafe { give(group, OrinocoGroup::new(AnyGroup::Tcp(Box::new(joined))), "the place for the group") }
 }
 
 fn parse_rendezvous(text: &str) -> Result<Rendezvous, Fault> {

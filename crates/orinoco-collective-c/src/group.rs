@@ -22,7 +22,7 @@ pub struct OrinocoWork {
 
 enum State {
     /// Each call runs on the caller's thread.
-    Direct(AnyGroup),
+    Direct(Box<AnyGroup>),
     /// An operation was started in the background: all run there, so that they stay in order.
     Queued(Queue<AnyGroup>),
     /// The thread for the queue was refused, and took the group along.
@@ -31,14 +31,14 @@ enum State {
 
 /// A group of any transport.
 pub(crate) enum AnyGroup {
-    Shm(ShmGroup),
-    Tcp(TcpGroup),
+    Shm(Box<ShmGroup>),
+    Tcp(Box<TcpGroup>),
 }
 
 impl OrinocoGroup {
     pub(crate) fn new(group: AnyGroup) -> Self {
         let (rank, ranks) = (group.rank(), group.ranks());
-        Self { rank, ranks, state: Mutex::new(State::Direct(group)) }
+        Self { rank, ranks, state: Mutex::new(State::Direct(Box::new(group))) }
     }
 
     pub(crate) fn rank(&self) -> usize {
@@ -74,7 +74,7 @@ impl OrinocoGroup {
             let State::Direct(group) = std::mem::replace(&mut *state, State::Lost) else {
                 return Err(lost());
             };
-            let queue = Queue::new(group).map_err(|why| {
+            let queue = Queue::new(*group).map_err(|why| {
                 Fault::internal(format!("the system refuses a thread for operations: {why}"))
             })?;
             *state = State::Queued(queue);

@@ -169,7 +169,7 @@ const FUSED_BYTES: usize = 64 << 10;
 fn fused_vectors<T>(vectors: &[&mut [T]]) -> Option<usize> {
     let mut bytes = 0;
     let fits = |vector: &&&mut [T]| {
-        bytes += size_of_val::<[T]>(&**vector);
+        bytes += size_of_val(&***vector);
         bytes <= FUSED_BYTES
     };
     let fitting = vectors.iter().take_while(fits).count();
