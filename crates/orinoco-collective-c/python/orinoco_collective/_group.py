@@ -1,0 +1,192 @@
+"""A group over the C library."""
+
+from ._native import ffi, lib
+
+DATA_TYPES = {
+    "f32": lib.ORINOCO_F32,
+    "f64": lib.ORINOCO_F64,
+    "f16": lib.ORINOCO_F16,
+    "bf16": lib.ORINOCO_BF16,
+    "i8": lib.ORINOCO_I8,
+    "u8": lib.ORINOCO_U8,
+    "i32": lib.ORINOCO_I32,
+    "u32": lib.ORINOCO_U32,
+    "i64": lib.ORINOCO_I64,
+    "u64": lib.ORINOCO_U64,
+}
+REDUCTIONS = {
+    "sum": lib.ORINOCO_SUM,
+    "product": lib.ORINOCO_PRODUCT,
+    "min": lib.ORINOCO_MIN,
+    "max": lib.ORINOCO_MAX,
+    "average": lib.ORINOCO_AVERAGE,
+}
+# Formats of the buffer protocol, as the module struct has them, with the bytes of an element.
+_FORMATS = {
+    ("f", 4): "f32",
+    ("d", 8): "f64",
+    ("e", 2): "f16",
+    ("b", 1): "i8",
+    ("B", 1): "u8",
+    ("?", 1): "u8",
+    ("c", 1): "u8",
+    ("i", 4): "i32",
+    ("l", 4): "i32",
+    ("I", 4): "u32",
+    ("L", 4): "u32",
+    ("q", 8): "i64",
+    ("l", 8): "i64",
+    ("Q", 8): "u64",
+    ("L", 8): "u64",
+}
+
+
+class OrinocoError(RuntimeError):
+    """A call failed. ``rank`` is the rank that the failure names, or None."""
+
+    def __init__(self, message, rank):
+        super().__init__(message)
+        self.rank = rank
+
+
+def check(status):
+    """Raises the failure of a call that this thread made."""
+    if status != lib.ORINOCO_OK:
+        rank = lib.orinoco_last_error_rank()
+        raise OrinocoError(ffi.string(lib.orinoco_last_error()).decode(), None if rank < 0 else rank)
+
+
+def make_key(path):
+    """Makes a key for a group, in a new file that only this user can read. Every rank needs a copy of it."""
+    check(lib.orinoco_make_key(str(path).encode()))
+
+
+def join_shm(path, rank, ranks, *, deadline=None, silence=None, fast=False):
+    """Joins a group of ranks on one machine, over shared memory, through a file in /dev/shm. Times are in seconds."""
+    return Group._join(lib.orinoco_join_shm, [str(path).encode()], rank, ranks, deadline, silence, fast)
+
+
+def join_tcp(rendezvous, rank, ranks, *, key_file=None, plaintext=False, deadline=None, silence=None, fast=False):
+    """Joins a group of ranks on any machines, over TCP.
+
+    ``rendezvous`` is ``file:PATH`` for ranks of one machine, the address of rank 0 as ``IP:PORT``, or the addresses of all ranks in
+    order, with commas between them. ``key_file`` may be left out with ``file:PATH``. ``plaintext`` goes without authentication and
+    encryption, among ranks of one machine.
+    """
+    text = rendezvous.encode()
+    if plaintext:
+        return Group._join(lib.orinoco_join_tcp_plaintext, [text], rank, ranks, deadline, silence, fast)
+    key = ffi.NULL if key_file is None else str(key_file).encode()
+    return Group._join(lib.orinoco_join_tcp, [text, key], rank, ranks, deadline, silence, fast)
+
+
+class Group:
+    """Ranks that carry out collective operations together, as one of them.
+
+    All ranks call the same operations in the same order, with the same sizes; a send and its recv concern two ranks only. Times are in
+    seconds.
+    """
+
+    def __init__(self, pointer):
+        self._pointer = pointer
+        self.rank = lib.orinoco_rank(pointer)
+        self.ranks = lib.orinoco_ranks(pointer)
+
+    @classmethod
+    def _join(cls, function, meeting, rank, ranks, deadline, silence, fast):
+        settings = ffi.new("OrinocoSettings *")
+        settings.deadline_ms = 0 if deadline is None else max(1, round(deadline * 1000))
+        settings.silence_ms = 0 if silence is None else max(1, round(silence * 1000))
+        settings.fast = fast
+        place = ffi.new("OrinocoGroup **")
+        meeting = [item if item is ffi.NULL else ffi.new("char[]", item) for item in meeting]
+        check(function(*meeting, rank, ranks, settings, place))
+        return cls(place[0])
+
+    def leave(self):
+        """Leaves the group. Nothing may be called after that."""
+        pointer, self._pointer = self._pointer, ffi.NULL
+        check(lib.orinoco_leave(pointer))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.leave()
+
+    def call(self, name, *arguments):
+        """Calls a function of the C library, without the handle for work in the background."""
+        check(getattr(lib, "orinoco_" + name)(self._pointer, *arguments, ffi.NULL))
+
+    def barrier(self):
+        """Returns when all ranks have called it."""
+        self.call("barrier")
+
+    def broadcast(self, vector, root):
+        """Copies the vector of ``root`` to all ranks."""
+        own = _Vector(vector, True)
+        self.call("broadcast", own.address, own.count, own.data_type, root)
+
+    def all_reduce(self, vector, reduction="sum"):
+        """Reduces the vectors of all ranks into the vector of each."""
+        own = _Vector(vector, True)
+        self.call("all_reduce", own.address, own.address, own.count, own.data_type, REDUCTIONS[reduction])
+
+    def reduce(self, source, target, root, reduction="sum"):
+        """Reduces the sources of all ranks into the target of ``root``, which may be None at the others."""
+        source, target = _Vector(source), _Vector(target, True)
+        self._check(self.rank != root or target.count == source.count, "the target is as long as the source")
+        self.call("reduce", source.address, target.address, source.count, source.data_type, REDUCTIONS[reduction], root)
+
+    def all_gather(self, source, target):
+        """Concatenates the sources of all ranks in the target of each."""
+        source, target = _Vector(source), _Vector(target, True)
+        self._check(target.count == source.count * self.ranks, "the target has room for the sources of all ranks")
+        self.call("all_gather", source.address, target.address, source.count, source.data_type)
+
+    def reduce_scatter(self, source, target, reduction="sum"):
+        """Reduces the sources of all ranks, which hold a block for each, and gives each rank its block."""
+        source, target = _Vector(source), _Vector(target, True)
+        self._check(source.count == target.count * self.ranks, "the source has a block for each rank")
+        self.call(
+            "reduce_scatter", source.address, target.address, target.count, target.data_type, REDUCTIONS[reduction]
+        )
+
+    def all_to_all(self, source, target):
+        """Sends each rank its block of the source, and receives a block from each."""
+        source, target = _Vector(source), _Vector(target, True)
+        self._check(source.count == target.count and source.count % self.ranks == 0, "equal blocks for each rank")
+        self.call("all_to_all", source.address, target.address, source.count // self.ranks, source.data_type)
+
+    def send(self, vector, to):
+        """Sends a vector to another rank, which calls ``recv`` with one of the same length."""
+        own = _Vector(vector)
+        self.call("send", own.address, own.count, own.data_type, to)
+
+    def recv(self, vector, source):
+        """Receives a vector that another rank sends."""
+        own = _Vector(vector, True)
+        self.call("recv", own.address, own.count, own.data_type, source)
+
+    @staticmethod
+    def _check(condition, expected):
+        if not condition:
+            raise ValueError("wrong length: expected that " + expected)
+
+
+class _Vector:
+    """A vector that Python lends, with its address."""
+
+    def __init__(self, vector, is_written=False):
+        if vector is None:
+            self.address, self.count, self.data_type = ffi.NULL, 0, lib.ORINOCO_U8
+            return
+        view = memoryview(vector)
+        if not view.c_contiguous:
+            raise ValueError("the vector's elements are not next to one another in memory")
+        name = _FORMATS.get((view.format.lstrip("@=<"), view.itemsize))
+        if name is None:
+            raise TypeError(f"there is no data type for elements of the format {view.format!r}")
+        self.address = ffi.from_buffer(vector, require_writable=is_written)
+        self.count = view.nbytes // view.itemsize
+        self.data_type = DATA_TYPES[name]

@@ -1,0 +1,492 @@
+"""A ``torch.distributed`` back end for CPU tensors.
+
+    import torch.distributed as dist
+    import orinoco_collective.torch
+    dist.init_process_group("orinoco")
+
+Ranks of one machine are connected by shared memory, others by TCP, authenticated and encrypted with the key in the file that
+``ORINOCO_KEY_FILE`` names. ``ORINOCO_TRANSPORT`` chooses ``shm``, ``tcp`` or ``tcp-plaintext`` instead (the last among ranks of one
+machine only).
+"""
+
+import os
+import queue
+import secrets
+import socket
+import threading
+import time
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import _create_work_from_future
+from torch.futures import Future
+
+from ._group import DATA_TYPES, REDUCTIONS, OrinocoError, join_shm, join_tcp
+from ._native import ffi
+
+_DATA_TYPES = {
+    torch.float32: DATA_TYPES["f32"],
+    torch.float64: DATA_TYPES["f64"],
+    torch.float16: DATA_TYPES["f16"],
+    torch.bfloat16: DATA_TYPES["bf16"],
+    torch.int8: DATA_TYPES["i8"],
+    torch.uint8: DATA_TYPES["u8"],
+    torch.bool: DATA_TYPES["u8"],
+    torch.int32: DATA_TYPES["i32"],
+    torch.int64: DATA_TYPES["i64"],
+}
+_REDUCTIONS = {
+    dist.ReduceOp.SUM: REDUCTIONS["sum"],
+    dist.ReduceOp.PRODUCT: REDUCTIONS["product"],
+    dist.ReduceOp.MIN: REDUCTIONS["min"],
+    dist.ReduceOp.MAX: REDUCTIONS["max"],
+    dist.ReduceOp.AVG: REDUCTIONS["average"],
+}
+_BYTES = DATA_TYPES["u8"]
+
+
+class ProcessGroupOrinoco(dist.ProcessGroup):
+    """The ranks of a ``torch.distributed`` group. Operations run in the background, in order."""
+
+    def __init__(self, store, rank, ranks, timeout):
+        super().__init__(rank, ranks)
+        self._store = _Store(store, timeout.total_seconds())
+        self._own_rank = rank
+        self._own_ranks = ranks
+        self._deadline = timeout.total_seconds()
+        self._machines = _machines(self._store, rank, ranks)
+        if rank == 0:
+            self._store.set("orinoco/token", secrets.token_hex(8))
+        self._token = self._store.get("orinoco/token")
+        self._operations = _Worker(lambda: self._join("all", list(range(ranks))))
+        self._channels = {}
+
+    def getBackendName(self):
+        return "orinoco"
+
+    # PyTorch asks the back end of a device for these.
+    supports_coalescing = False
+    supports_splitting = False
+
+    def _get_backend(self, device):
+        return self
+
+    def rank(self):
+        return self._own_rank
+
+    def size(self):
+        return self._own_ranks
+
+    def shutdown(self):
+        self._operations.close()
+        for channel in self._channels.values():
+            channel.close()
+
+    def abort(self):
+        self.shutdown()
+
+    def allreduce(self, tensors, opts=None):
+        opts = opts or dist.AllreduceOptions()
+        return self.allreduce_coalesced(tensors, opts)
+
+    def allreduce_coalesced(self, tensors, opts=None):
+        op = _reduction(opts.reduceOp if opts else dist.ReduceOp.SUM)
+
+        def run(group):
+            for tensor in tensors:
+                with _Output(tensor, _reducible(tensor)) as own:
+                    group.call("all_reduce", own.address, own.address, own.count, own.data_type, op)
+
+        return self._start(run, tensors, opts)
+
+    def broadcast(self, tensors, opts=None):
+        root = opts.rootRank if opts else 0
+
+        def run(group):
+            for tensor in tensors:
+                with _Output(tensor) as own:
+                    group.call("broadcast", own.address, own.count, own.data_type, root)
+
+        return self._start(run, tensors, opts)
+
+    def reduce(self, tensors, opts=None):
+        opts = opts or dist.ReduceOptions()
+        op, root = _reduction(opts.reduceOp), opts.rootRank
+
+        def run(group):
+            for tensor in tensors:
+                source = _Input(tensor, _reducible(tensor))
+                # Only the root's tensor gets the result.
+                target = torch.empty_like(source.tensor) if self._own_rank == root else None
+                address = ffi.NULL if target is None else _address(target)
+                group.call("reduce", source.address, address, source.count, source.data_type, op, root)
+                if target is not None:
+                    tensor.detach().copy_(target)
+
+        return self._start(run, tensors, opts)
+
+    def allgather(self, outputs, inputs, opts=None):
+        def run(group):
+            for parts, tensor in zip(outputs, inputs):
+                source = _Input(tensor)
+                gathered = torch.empty(source.count * len(parts), dtype=torch.uint8)
+                group.call("all_gather", source.address, _address(gathered), source.count, _BYTES)
+                _distribute(gathered, parts)
+
+        return self._start(run, outputs, opts)
+
+    def allgather_coalesced(self, outputs, inputs, opts=None):
+        return self.allgather([[parts[i] for parts in outputs] for i in range(len(inputs))], inputs, opts)
+
+    def all_gather_single(self, output, tensor, opts=None):
+        return self.all_gather_single_coalesced([output], [tensor], opts)
+
+    def all_gather_single_coalesced(self, outputs, inputs, opts=None):
+        def run(group):
+            for output, tensor in zip(outputs, inputs):
+                source = _Input(tensor)
+                with _Output(output) as target:
+                    _expect(target.count == source.count * self._own_ranks, "an output for the inputs of all ranks")
+                    group.call("all_gather", source.address, target.address, source.count, _BYTES)
+
+        return self._start(run, outputs, opts)
+
+    def gather(self, outputs, inputs, opts=None):
+        root = opts.rootRank if opts else 0
+
+        def run(group):
+            is_root = self._own_rank == root
+            for number, tensor in enumerate(inputs):
+                source = _Input(tensor)
+                gathered = torch.empty(source.count * self._own_ranks if is_root else 0, dtype=torch.uint8)
+                group.call("gather", source.address, _address(gathered), source.count, _BYTES, root)
+                if is_root:
+                    _distribute(gathered, outputs[number])
+
+        return self._start(run, outputs, opts)
+
+    def scatter(self, outputs, inputs, opts=None):
+        root = opts.rootRank if opts else 0
+
+        def run(group):
+            for number, tensor in enumerate(outputs):
+                blocks = _concatenated(inputs[number]) if self._own_rank == root else torch.empty(0, dtype=torch.uint8)
+                with _Output(tensor) as target:
+                    group.call("scatter", _address(blocks), target.address, target.count, _BYTES, root)
+
+        return self._start(run, outputs, opts)
+
+    def reduce_scatter(self, outputs, inputs, opts=None):
+        op = _reduction(opts.reduceOp if opts else dist.ReduceOp.SUM)
+
+        def run(group):
+            for tensor, blocks in zip(outputs, inputs):
+                counts = [block.numel() for block in blocks]
+                source = torch.cat([block.detach().reshape(-1) for block in blocks])
+                with _Output(tensor, _reducible(tensor)) as target:
+                    _expect(target.count == counts[self._own_rank], "an output of the size of this rank's block")
+                    counts = ffi.new("size_t[]", counts)
+                    group.call(
+                        "reduce_scatter_v", _address(source), target.address, counts, target.data_type, op
+                    )
+
+        return self._start(run, outputs, opts)
+
+    def reduce_scatter_single(self, output, tensor, opts=None):
+        return self.reduce_scatter_single_coalesced([output], [tensor], opts)
+
+    def reduce_scatter_single_coalesced(self, outputs, inputs, opts=None):
+        op = _reduction(opts.reduceOp if opts else dist.ReduceOp.SUM)
+
+        def run(group):
+            for output, tensor in zip(outputs, inputs):
+                source = _Input(tensor, _reducible(tensor))
+                with _Output(output, _reducible(output)) as target:
+                    _expect(source.count == target.count * self._own_ranks, "an input with a block for each rank")
+                    group.call("reduce_scatter", source.address, target.address, target.count, target.data_type, op)
+
+        return self._start(run, outputs, opts)
+
+    def all_to_all_single(self, output, tensor, output_split_sizes, input_split_sizes, opts=None):
+        def run(group):
+            source = _Input(tensor)
+            with _Output(output) as target:
+                send = _split_bytes(tensor, input_split_sizes, self._own_ranks)
+                receive = _split_bytes(output, output_split_sizes, self._own_ranks)
+                send, receive = ffi.new("size_t[]", send), ffi.new("size_t[]", receive)
+                group.call("all_to_all_v", source.address, send, target.address, receive, _BYTES)
+
+        return self._start(run, [output], opts)
+
+    def alltoall(self, outputs, inputs, opts=None):
+        def run(group):
+            source = _concatenated(inputs)
+            received = torch.empty(sum(_size(output) for output in outputs), dtype=torch.uint8)
+            send = ffi.new("size_t[]", [_size(tensor) for tensor in inputs])
+            receive = ffi.new("size_t[]", [_size(tensor) for tensor in outputs])
+            group.call("all_to_all_v", _address(source), send, _address(received), receive, _BYTES)
+            _distribute(received, outputs)
+
+        return self._start(run, outputs, opts)
+
+    # Names of the same functions before PyTorch 2.10.
+    _allgather_base = all_gather_single
+    allgather_into_tensor_coalesced = all_gather_single_coalesced
+    _reduce_scatter_base = reduce_scatter_single
+    reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
+    alltoall_base = all_to_all_single
+
+    def barrier(self, opts=None):
+        return self._start(lambda group: group.barrier(), [], opts)
+
+    def send(self, tensors, destination, tag):
+        def run(group):
+            for tensor in tensors:
+                own = _Input(tensor)
+                group.call("send", own.address, own.count, _BYTES, 1)
+
+        return self._channel(self._own_rank, destination, tag).start(run, tensors)
+
+    def recv(self, tensors, source, tag):
+        def run(group):
+            for tensor in tensors:
+                with _Output(tensor) as own:
+                    group.call("recv", own.address, own.count, _BYTES, 0)
+
+        return self._channel(source, self._own_rank, tag).start(run, tensors)
+
+    def recv_anysource(self, tensors, tag):
+        raise NotImplementedError("the back end orinoco receives from a named rank only: give `src`")
+
+    def _start(self, run, result, opts):
+        return self._operations.start(run, result, getattr(opts, "asyncOp", True))
+
+    def _channel(self, source, destination, tag):
+        """The worker for messages in one direction with one tag: a group of two of its own, so that it waits for nothing else."""
+        key = (source, destination, tag)
+        if key not in self._channels:
+            name = f"{source}-{destination}-{tag}"
+            self._channels[key] = _Worker(lambda: self._join(name, [source, destination]))
+        return self._channels[key]
+
+    def _join(self, name, members):
+        rank, ranks = members.index(self._own_rank), len(members)
+        is_one_machine = len({self._machines[member] for member in members}) == 1
+        transport = os.environ.get("ORINOCO_TRANSPORT") or ("shm" if is_one_machine else "tcp")
+        if transport not in ("shm", "tcp", "tcp-plaintext"):
+            raise ValueError(f"ORINOCO_TRANSPORT is {transport!r}, expected shm, tcp or tcp-plaintext")
+        if not is_one_machine:
+            return self._join_machines(name, members, rank, transport)
+        path = f"/dev/shm/orinoco-torch-{self._token}-{name}"
+        if transport == "shm":
+            return join_shm(path, rank, ranks, deadline=self._deadline)
+        is_plain = transport == "tcp-plaintext"
+        return join_tcp("file:" + path, rank, ranks, plaintext=is_plain, deadline=self._deadline)
+
+    def _join_machines(self, name, members, rank, transport):
+        key_file = os.environ.get("ORINOCO_KEY_FILE")
+        if transport != "tcp" or key_file is None:
+            raise ValueError(
+                "the ranks are on several machines, which needs the transport tcp, and ORINOCO_KEY_FILE with the name of a file "
+                "that has the group's key; make one by orinoco_collective.make_key, and copy it to each machine"
+            )
+        self._store.set(f"orinoco/{name}/address/{rank}", _own_address())
+        addresses = [self._store.get(f"orinoco/{name}/address/{member}") for member in range(len(members))]
+        return join_tcp(",".join(addresses), rank, len(members), key_file=key_file, deadline=self._deadline)
+
+
+class _Store:
+    """The store of a group, for several threads: a thread that waits for a value keeps no other from setting one."""
+
+    def __init__(self, store, deadline):
+        self._store = store
+        self._deadline = deadline
+
+    def set(self, key, value):
+        self._store.set(key, value)
+
+    def get(self, key):
+        end = time.monotonic() + self._deadline
+        while not self._store.check([key]):
+            if time.monotonic() > end:
+                raise TimeoutError(f"no rank has set {key} within {self._deadline:.0f} s")
+            time.sleep(0.002)
+        return self._store.get(key).decode()
+
+
+class _Worker:
+    """Runs operations on a thread of its own, in order. It joins its group at the first."""
+
+    def __init__(self, join):
+        self._join = join
+        self._group = None
+        # Guards the group: held while an operation runs.
+        self._lock = threading.Lock()
+        self._waiting = queue.SimpleQueue()
+        # Operations that were started and have not ended.
+        self._pending = 0
+        self._count_lock = threading.Lock()
+        self._thread = None
+
+    def start(self, run, result, is_async=True):
+        """Starts an operation, and returns its work. One that the caller waits for anyway runs at once if no other is pending."""
+        future = Future()
+        with self._count_lock:
+            is_idle = self._pending == 0
+            self._pending += 1
+            if is_async or not is_idle:
+                if self._thread is None:
+                    self._thread = threading.Thread(target=self._work, name="orinoco", daemon=True)
+                    self._thread.start()
+                self._waiting.put((run, result, future))
+                return _create_work_from_future(future)
+        self._run(run, result, future)
+        return _create_work_from_future(future)
+
+    def close(self):
+        """Leaves the group, after the operations that were started."""
+        if self._thread is not None:
+            self._waiting.put(None)
+            self._thread.join()
+            self._thread = None
+        with self._lock:
+            if self._group is not None:
+                self._group.leave()
+                self._group = None
+
+    def _work(self):
+        while (item := self._waiting.get()) is not None:
+            self._run(*item)
+
+    def _run(self, run, result, future):
+        try:
+            with self._lock, torch.no_grad():
+                if self._group is None:
+                    self._group = self._join()
+                run(self._group)
+        except BaseException as error:
+            outcome, failure = None, error
+        else:
+            outcome, failure = result, None
+        with self._count_lock:
+            self._pending -= 1
+        if failure is None:
+            future.set_result(outcome)
+        else:
+            future.set_exception(failure)
+
+
+class _Input:
+    """Elements of a tensor to be read: as bytes, or of a data type."""
+
+    def __init__(self, tensor, data_type=None):
+        self.tensor = _on_cpu(tensor).detach().contiguous()
+        self.address = _address(self.tensor)
+        self.data_type = _BYTES if data_type is None else data_type
+        self.count = _size(self.tensor) if data_type is None else self.tensor.numel()
+
+
+class _Output:
+    """Elements of a tensor to be written; one whose elements are not next to one another is written at the end."""
+
+    def __init__(self, tensor, data_type=None):
+        self._original = _on_cpu(tensor).detach()
+        self._own = self._original.contiguous()
+        self.address = _address(self._own)
+        self.data_type = _BYTES if data_type is None else data_type
+        self.count = _size(self._own) if data_type is None else self._own.numel()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, *_):
+        if kind is None and self._own.data_ptr() != self._original.data_ptr():
+            self._original.copy_(self._own)
+
+
+def _on_cpu(tensor):
+    if tensor.device.type != "cpu" or tensor.layout != torch.strided:
+        raise NotImplementedError(f"the back end orinoco has dense CPU tensors only, not {tensor.layout} on {tensor.device}")
+    return tensor
+
+
+def _address(tensor):
+    return ffi.cast("void *", tensor.data_ptr())
+
+
+def _size(tensor):
+    return tensor.numel() * tensor.element_size()
+
+
+def _concatenated(tensors):
+    """The bytes of tensors, one after the other."""
+    return torch.cat([_on_cpu(tensor).detach().contiguous().view(-1).view(torch.uint8) for tensor in tensors])
+
+
+def _distribute(data, tensors):
+    """Copies bytes to tensors, one after the other."""
+    start = 0
+    for tensor in tensors:
+        end = start + _size(tensor)
+        # A copy is aligned for every type.
+        tensor.detach().copy_(data[start:end].clone().view(tensor.dtype).view(tensor.shape))
+        start = end
+
+
+def _split_bytes(tensor, sizes, ranks):
+    """Bytes of the blocks of a tensor that is split along its first dimension."""
+    if not sizes:
+        rows = tensor.shape[0] if tensor.dim() else 0
+        _expect(rows % ranks == 0, "a first dimension that the number of ranks divides")
+        sizes = [rows // ranks] * ranks
+    _expect(len(sizes) == ranks and sum(sizes) == (tensor.shape[0] if tensor.dim() else 0), "split sizes that add up")
+    row = _size(tensor) // tensor.shape[0] if tensor.dim() and tensor.shape[0] else 0
+    return [size * row for size in sizes]
+
+
+def _expect(condition, expected):
+    if not condition:
+        raise ValueError("wrong size: expected " + expected)
+
+
+def _reducible(tensor):
+    data_type = _DATA_TYPES.get(tensor.dtype)
+    if data_type is None:
+        raise TypeError(f"the back end orinoco cannot reduce {tensor.dtype}")
+    return data_type
+
+
+def _reduction(op):
+    for known, number in _REDUCTIONS.items():
+        if op == known:
+            return number
+    raise NotImplementedError(f"the back end orinoco has no reduction {op}: use SUM, PRODUCT, MIN, MAX or AVG")
+
+
+def _machines(store, rank, ranks):
+    """A name for the machine of each rank: ranks with the same name share /dev/shm."""
+    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+        boot = file.read().strip()
+    # Containers of one machine have a /dev/shm each.
+    store.set(f"orinoco/machine/{rank}", f"{boot}/{os.stat('/dev/shm').st_dev}")
+    return [store.get(f"orinoco/machine/{other}") for other in range(ranks)]
+
+
+def _own_address():
+    """An address of this machine at which the others reach it, and a port that is free now."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        # Nothing is sent: the system only chooses the address.
+        probe.connect((os.environ.get("MASTER_ADDR", "127.0.0.1"), 9))
+        address = probe.getsockname()[0]
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:
+        listener.bind((address, 0))
+        return f"{address}:{listener.getsockname()[1]}"
+
+
+def _create(store, rank, ranks, timeout):
+    return ProcessGroupOrinoco(store, rank, ranks, timeout)
+
+
+dist.Backend.register_backend("orinoco", _create, devices=["cpu"])
+
+__all__ = ["OrinocoError", "ProcessGroupOrinoco"]
