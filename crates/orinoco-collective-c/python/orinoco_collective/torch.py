@@ -18,7 +18,7 @@ import time
 
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import _create_work_from_future
+from torch._C._distributed_c10d import Work
 from torch.futures import Future
 
 from ._group import DATA_TYPES, REDUCTIONS, OrinocoError, join_shm, join_tcp
@@ -330,7 +330,7 @@ class _Worker:
 
     def start(self, run, result, is_async=True):
         """Starts an operation, and returns its work. One that the caller waits for anyway runs at once if no other is pending."""
-        future = Future()
+        ended = Future()
         with self._count_lock:
             is_idle = self._pending == 0
             self._pending += 1
@@ -338,10 +338,16 @@ class _Worker:
                 if self._thread is None:
                     self._thread = threading.Thread(target=self._work, name="orinoco", daemon=True)
                     self._thread.start()
-                self._waiting.put((run, result, future))
-                return _create_work_from_future(future)
-        self._run(run, result, future)
-        return _create_work_from_future(future)
+                self._waiting.put((run, ended))
+                # An exception in a callback is an error for C++ too, and a future's own exception is not.
+                return _Work(ended.then(lambda failure: _result(failure.value(), result)))
+        self._run(run, ended)
+        failure = ended.value()
+        if failure is not None:
+            raise failure
+        ended = Future()
+        ended.set_result(result)
+        return _Work(ended)
 
     def close(self):
         """Leaves the group, after the operations that were started."""
@@ -358,22 +364,58 @@ class _Worker:
         while (item := self._waiting.get()) is not None:
             self._run(*item)
 
-    def _run(self, run, result, future):
+    def _run(self, run, ended):
+        failure = None
         try:
             with self._lock, torch.no_grad():
                 if self._group is None:
                     self._group = self._join()
                 run(self._group)
         except BaseException as error:
-            outcome, failure = None, error
-        else:
-            outcome, failure = result, None
+            failure = error
         with self._count_lock:
             self._pending -= 1
-        if failure is None:
-            future.set_result(outcome)
-        else:
-            future.set_exception(failure)
+        ended.set_result(failure)
+
+
+class _Work(Work):
+    """An operation that was started. Whoever waits for it gets its failure as an exception."""
+
+    def __init__(self, future):
+        super().__init__()
+        self._future = future
+
+    def wait(self, timeout=None):
+        self._future.wait()
+        return True
+
+    def synchronize(self):
+        self.wait()
+
+    def is_completed(self):
+        return self._future.done()
+
+    def is_success(self):
+        return self._future.done() and self.exception() is None
+
+    def exception(self):
+        try:
+            self._future.value()
+        except Exception as error:
+            return error
+        return None
+
+    def get_future(self):
+        return self._future
+
+    def result(self):
+        return self._future.value()
+
+
+def _result(failure, result):
+    if failure is not None:
+        raise failure
+    return result
 
 
 class _Input:

@@ -1,0 +1,102 @@
+"""The Python package by itself: every operation, over every transport, and what errors say."""
+
+import array
+import multiprocessing
+import os
+import secrets
+
+import pytest
+
+import orinoco_collective as oc
+
+
+def run(ranks, transport, body):
+    """Runs a function as each rank, in processes."""
+    path = f"/dev/shm/orinoco-python-{os.getpid()}-{secrets.token_hex(4)}"
+    context = multiprocessing.get_context("fork")
+    processes = [context.Process(target=_rank, args=(rank, ranks, transport, path, body)) for rank in range(ranks)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(60)
+    assert [process.exitcode for process in processes] == [0] * ranks
+
+
+def _rank(rank, ranks, transport, path, body):
+    if transport == "shm":
+        group = oc.join_shm(path, rank, ranks, silence=5)
+    else:
+        group = oc.join_tcp("file:" + path, rank, ranks, plaintext=transport == "tcp-plaintext", silence=5)
+    with group:
+        body(group)
+
+
+def _operations(group):
+    rank, ranks = group.rank, group.ranks
+    total = ranks * (ranks + 1) // 2
+    for code in "fdbBiIqQ":
+        vector = array.array(code, [rank + 1] * 1000)
+        group.all_reduce(vector, "sum")
+        assert list(vector) == [total] * 1000, code
+    vector = array.array("d", [rank + 1] * 4)
+    group.all_reduce(vector, "average")
+    assert list(vector) == [total / ranks] * 4
+    data = bytearray(b"%d" % rank * 5)
+    group.broadcast(data, ranks - 1)
+    assert data == b"%d" % (ranks - 1) * 5
+    gathered = bytearray(3 * ranks)
+    group.all_gather(bytes([rank] * 3), gathered)
+    assert list(gathered) == [i // 3 for i in range(3 * ranks)]
+    source = array.array("i", [10 * rank + to for to in range(ranks)])
+    target = array.array("i", [0] * ranks)
+    group.all_to_all(source, target)
+    assert list(target) == [10 * source + rank for source in range(ranks)]
+    own = array.array("i", [0])
+    group.reduce_scatter(source, own, "max")
+    assert list(own) == [10 * (ranks - 1) + rank]
+    result = array.array("f", [0] * 2) if rank == 0 else None
+    group.reduce(array.array("f", [rank + 1] * 2), result, 0, "product")
+    if rank == 0:
+        assert result[0] == [1, 1, 2, 6][ranks]
+    if ranks > 1 and rank == 0:
+        group.send(b"a message", 1)
+    if rank == 1:
+        received = bytearray(9)
+        group.recv(received, 0)
+        assert received == b"a message"
+    group.barrier()
+
+
+@pytest.mark.parametrize("transport", ["shm", "tcp", "tcp-plaintext"])
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+def test_operations(ranks, transport):
+    run(ranks, transport, _operations)
+
+
+def _errors(group):
+    with pytest.raises(TypeError, match="format 'u'|format 'w'"):
+        group.all_reduce(array.array("u", "text"))
+    with pytest.raises(ValueError, match="next to one another"):
+        group.all_reduce(memoryview(bytearray(8))[::2])
+    with pytest.raises(BufferError):
+        group.all_reduce(b"read-only")
+    with pytest.raises(ValueError, match="room for the sources"):
+        group.all_gather(b"12", bytearray(3))
+    with pytest.raises(oc.OrinocoError, match="no rank 7 among 2") as error:
+        group.broadcast(bytearray(1), 7)
+    assert error.value.rank is None
+    with pytest.raises(oc.OrinocoError) as error:
+        group.all_reduce(bytearray(group.rank + 1))
+    assert error.value.rank in (0, 1)
+
+
+def test_errors():
+    run(2, "shm", _errors)
+
+
+def test_a_key_is_made_once(tmp_path):
+    path = tmp_path / "key"
+    oc.make_key(path)
+    assert path.stat().st_mode & 0o777 == 0o600
+    with pytest.raises(oc.OrinocoError, match="key"):
+        oc.make_key(path)
