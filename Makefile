@@ -3,7 +3,7 @@ MAKEFLAGS += --no-print-directory
 export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
 xtask := cargo run --release --quiet --package xtask --
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test test-long test-boards cross bench clean
+.PHONY: help setup build demo test test-long test-boards test-torch cross bench clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -31,6 +31,10 @@ test-long: ## many seeds and soaks
 test-boards: ## on emulated aarch64 boards with cameras, power rails and RDMA (see tests/rig)
 	@./setup.sh build cross boards
 	@$(xtask) boards test
+
+test-torch: ## the Python package and the torch.distributed back end; installs PyTorch unless ORINOCO_PYTHON names a Python with it
+	@./setup.sh build torch
+	@$(xtask) test-torch
 
 cross: ## aarch64 binaries for JetPack 5, 6 and 7, checked
 	@./setup.sh build cross

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# usage: ./setup.sh [build|test|demo|cross|boards]...     (default: build)
+# usage: ./setup.sh [build|test|demo|cross|boards|torch]...     (default: build)
 #
 # Installs what this machine lacks for each job, on Debian 12 or Ubuntu 22.04, as root or as a user with sudo:
 #   build   compiler, GStreamer with its plugins, Rust
 #   test    and an RTSP server's library, FFmpeg (the judge of our decoding), cargo-deny, ONNX Runtime
 #   demo    and ONNX Runtime
 #   cross   and the aarch64 linker and emulator (cross/toolchain.sh fetches the rest when it is first used)
+#   torch   and virtual environments of Python
 #   boards  and what the emulated boards are put together with (tests/rig fetches the rest when it is first used)
 # What is there already is left as it is; a second run changes nothing and takes a second.
 set -euo pipefail
@@ -32,7 +33,8 @@ main() {
       test) packages+=("${test_packages[@]}") ;;
       cross) packages+=("${cross_packages[@]}") ;;
       boards) packages+=("${boards_packages[@]}") ;;
-      *) fail "there is no job \`$job\`: use build, test, demo, cross or boards" 2 ;;
+      torch) packages+=(python3-venv) ;;
+      *) fail "there is no job \`$job\`: use build, test, demo, cross, boards or torch" 2 ;;
     esac
   done
   install_packages "${packages[@]}"

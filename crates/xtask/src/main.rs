@@ -13,6 +13,7 @@ mod seams;
 mod shuttle;
 mod steps;
 mod test;
+mod torch;
 mod words;
 mod workspace;
 
@@ -35,6 +36,9 @@ enum Command {
     Test,
     /// Many seeds and soaks
     TestLong,
+    /// The Python package of the collective operations, with PyTorch's own tests. Uses the Python that ORINOCO_PYTHON names, or installs
+    /// PyTorch into target/torch
+    TestTorch,
     /// A video through a detector, on this machine
     Demo,
     /// Benchmark pipelines compared with their engines alone
@@ -85,6 +89,7 @@ fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Test => test::test(),
         Command::TestLong => test::test_long(),
+        Command::TestTorch => torch::test(),
         Command::Demo => demo::demo(),
         Command::Bench => demo::bench(),
         Command::Overhead { pairs, frames, repeats, paced_seconds } => {
