@@ -185,6 +185,12 @@ pub enum JoinError {
         /// Number of keys in the list.
         keys: usize,
     },
+    /// A seat of a cluster does not take part in the epoch.
+    #[error("seat {rank} does not take part in this epoch")]
+    OtherEpoch {
+        /// The other seat.
+        rank: usize,
+    },
     /// Whoever listens at a rank's address does not have that rank's key.
     #[error("the program that replies at {address} does not have the key of rank {rank}")]
     Untrusted {

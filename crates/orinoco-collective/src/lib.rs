@@ -6,6 +6,7 @@
 //! - A [`ShmGroup`] carries out operations among the ranks of one machine, over shared memory.
 //! - A [`TcpGroup`] carries them out among ranks on any machines, by messages over TCP that are authenticated and encrypted
 //!   ([`Security`]).
+//! - A [`Cluster`] is a board's fixed seat among others. Its groups change as boards fail and return, from [`Epoch`] to epoch.
 //! - A [`Queue`] runs the operations of either in the background.
 //!
 //! The crate opens no socket outside its transports, reads no clock in its engine, and neither prints nor exits.
@@ -17,6 +18,7 @@ mod arithmetic;
 mod call;
 mod caller;
 mod clock;
+mod cluster;
 mod collective;
 mod communicator;
 pub mod cost;
@@ -38,6 +40,10 @@ mod topology;
 
 pub use algorithm::Algorithm;
 pub use call::Call;
+pub use cluster::{
+    Cluster, ClusterError, ClusterMonitor, ClusterSettings, Epoch, ListError, MemberList, SEATS_MAX, Seat,
+    SeatSet, SeatState,
+};
 pub use collective::Collective;
 pub use communicator::Communicator;
 pub use data::{DataType, ReduceOp};
@@ -50,7 +56,7 @@ pub use message::{
 };
 pub use queue::{Pending, Queue};
 pub use schedule::{Buffer, Local, Region, Round, Schedule, Transfer, Unsupported, schedule};
-pub use security::{GroupKey, KeyError, KeyPair, PublicKey, Security};
+pub use security::{GroupKey, KeyError, KeyPair, PublicKey, Security, SigningKey, VerifyingKey};
 pub use shm::{Limits, Settings, ShmGroup};
 pub use tcp::{Rendezvous, Tcp, TcpGroup, TcpSettings};
 pub use topology::Topology;

@@ -4,9 +4,11 @@ mod handshake;
 mod keys;
 mod protection;
 mod seal;
+mod signing;
 
 pub use keys::{GroupKey, KeyError, KeyPair, PublicKey};
 pub use protection::Security;
+pub use signing::{SigningKey, VerifyingKey};
 
 pub(crate) use handshake::{HANDSHAKE_BYTES, Handshake};
 pub(crate) use protection::Keys;

@@ -7,6 +7,7 @@ mod connection;
 mod hello;
 mod join;
 mod lobby;
+mod packet_link;
 mod pulse;
 mod rendezvous;
 mod settings;
@@ -18,13 +19,17 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags};
 
 use crate::message::{
-    Engine, Health, LinkFault, Memory, MessageGroup, StreamReceiver, StreamSender, Transport,
+    Engine, Health, LinkFault, Memory, MessageGroup, MessageSettings, StreamReceiver, StreamSender, Transport,
 };
 use crate::{JoinError, Topology};
-use connection::Connection;
-use hello::EPOCH;
 use pulse::Pulse;
-use socket::wait_for;
+
+pub(crate) use connection::Connection;
+pub(crate) use hello::{Answer, ClusterHello, EPOCH, Hello, Use};
+pub(crate) use join::{Joining, Links, digest};
+pub(crate) use lobby::Lobby;
+pub(crate) use packet_link::PacketLink;
+pub(crate) use socket::{flag, lower, raise, wait_for};
 
 pub use rendezvous::Rendezvous;
 pub use settings::TcpSettings;
@@ -53,9 +58,20 @@ impl TcpGroup {
             return Err(JoinError::Ranks { rank, ranks, max: RANKS_MAX });
         }
         let links = join::join(rendezvous, rank, ranks, &settings)?;
+        Self::from_links(links, rank, EPOCH, settings.messages)
+    }
+
+    /// Creates the group of ranks that are connected already.
+    pub(crate) fn from_links(
+        links: Links,
+        rank: usize,
+        epoch: u32,
+        settings: MessageSettings,
+    ) -> Result<Self, JoinError> {
+        let ranks = links.len();
         let (notices, messages) = links.into_iter().unzip();
-        let tcp = Tcp::new(rank, messages, notices, settings.messages.silence).map_err(JoinError::System)?;
-        Ok(Self::new(tcp, Topology::flat(ranks), rank, EPOCH, settings.messages))
+        let tcp = Tcp::new(rank, messages, notices, epoch, settings.silence).map_err(JoinError::System)?;
+        Ok(Self::new(tcp, Topology::flat(ranks), rank, epoch, settings))
     }
 }
 
@@ -77,6 +93,7 @@ impl Tcp {
         rank: usize,
         messages: Vec<Option<Connection>>,
         notices: Vec<Option<Connection>>,
+        epoch: u32,
         silence: Duration,
     ) -> std::io::Result<Self> {
         let link = |(peer, connection): (usize, Option<Connection>)| {
@@ -84,7 +101,7 @@ impl Tcp {
             connection.map(|connection| Link { connection, sender, receiver })
         };
         let links = messages.into_iter().enumerate().map(link).collect();
-        Ok(Self { links, pulse: Pulse::start(rank, EPOCH, notices, silence)? })
+        Ok(Self { links, pulse: Pulse::start(rank, epoch, notices, silence)? })
     }
 }
 

@@ -17,7 +17,9 @@ use crate::call::Call;
 use crate::caller::Caller;
 use crate::clock::Ticks;
 use crate::element::kernel;
-use crate::{Algorithm, Collective, CollectiveError, Communicator, Element, ReduceOp, Topology};
+use crate::{
+    Algorithm, Collective, CollectiveError, Communicator, Element, FailureCause, ReduceOp, Topology,
+};
 
 /// Settings of a group whose ranks exchange messages. All ranks must have equal ones, apart from the times.
 #[derive(Debug, Clone, Copy)]
@@ -88,6 +90,11 @@ impl<T: Transport> MessageGroup<T> {
     /// The transport.
     pub fn transport(&self) -> &T {
         &self.transport
+    }
+
+    /// A rank that has failed or left, and the reason: every operation that needs it will fail. It is known without a call.
+    pub fn lost_rank(&self) -> Option<(usize, FailureCause)> {
+        self.transport.health(|health| health.lost_rank())
     }
 
     fn run(

@@ -90,6 +90,12 @@ impl Health {
         }
     }
 
+    /// A rank that has failed or left, and the reason: the failure that ended the group, or else any rank that is gone.
+    pub fn lost_rank(&self) -> Option<(usize, FailureCause)> {
+        let failed = self.failure.map(|failure| (failure.rank, failure.cause));
+        failed.or_else(|| (0..self.peers.len()).find_map(|rank| Some((rank, self.gone(rank)?))))
+    }
+
     /// Notes a failure, and has it said to all. Only the first counts: what follows from it is no news.
     pub fn fail(&mut self, rank: usize, cause: FailureCause) {
         self.note(Failure { rank, cause, call: self.call });

@@ -122,9 +122,7 @@ impl GroupKey {
     /// # Errors
     /// If the system has no randomness.
     pub fn generate() -> Result<Self, KeyError> {
-        let mut key = Zeroizing::new([0; KEY_BYTES]);
-        getrandom::fill(&mut *key).map_err(|error| KeyError::Randomness(error.to_string()))?;
-        Ok(Self(key))
+        random_key().map(Self)
     }
 
     /// Reads a key from a file that [`GroupKey::write`] has written.
@@ -188,7 +186,14 @@ impl fmt::Debug for GroupKey {
     }
 }
 
-fn to_text(key: &[u8; KEY_BYTES]) -> Zeroizing<String> {
+/// A key of random bytes.
+pub(super) fn random_key() -> Result<Zeroizing<[u8; KEY_BYTES]>, KeyError> {
+    let mut key = Zeroizing::new([0; KEY_BYTES]);
+    getrandom::fill(&mut *key).map_err(|error| KeyError::Randomness(error.to_string()))?;
+    Ok(key)
+}
+
+pub(super) fn to_text(key: &[u8; KEY_BYTES]) -> Zeroizing<String> {
     let mut text = Zeroizing::new(String::with_capacity(DIGITS));
     for byte in key {
         for digit in [byte >> 4, byte & 15] {
@@ -198,7 +203,7 @@ fn to_text(key: &[u8; KEY_BYTES]) -> Zeroizing<String> {
     text
 }
 
-fn from_text(text: &str) -> Option<Zeroizing<[u8; KEY_BYTES]>> {
+pub(super) fn from_text(text: &str) -> Option<Zeroizing<[u8; KEY_BYTES]>> {
     let digits = text.as_bytes();
     if digits.len() != DIGITS {
         return None;
@@ -211,7 +216,7 @@ fn from_text(text: &str) -> Option<Zeroizing<[u8; KEY_BYTES]>> {
     Some(key)
 }
 
-fn read_secret(
+pub(super) fn read_secret(
     path: &Path,
     kind: &'static str,
     count: usize,
@@ -233,7 +238,7 @@ fn read_secret(
     keys.filter(|keys| keys.len() == count).ok_or_else(content)
 }
 
-fn write_secret(
+pub(super) fn write_secret(
     path: &Path,
     kind: &'static str,
     keys: &[&Zeroizing<[u8; KEY_BYTES]>],

@@ -13,7 +13,7 @@ use crate::message::Moved;
 use crate::security::Seal;
 
 /// A connection with another rank. Its socket never blocks.
-pub(super) struct Connection {
+pub(crate) struct Connection {
     stream: TcpStream,
     seal: Option<Box<Seal>>,
 }

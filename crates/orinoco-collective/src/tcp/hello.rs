@@ -7,38 +7,40 @@
 //! |---|---|
 //! | 0-7 | `ORINOCO` and a 0 |
 //! | 8-9 | version of the wire format: 1 |
-//! | 10 | use of the connection: 1 to ask rank 0 for all addresses, 2 notices, 3 messages; of the answer: 0 accepted, or a reason |
+//! | 10 | use of the connection: 1 to ask rank 0 for all addresses, 2 notices, 3 messages, 4 membership; of the answer: 0 accepted, or a reason |
 //! | 11 | protection: 0 none, 1 a group key, 2 key pairs |
 //! | 12-15 | epoch |
 //! | 16-19 | number of ranks |
-//! | 20-23 | rank of the sender |
-//! | 24-27 | rank that is addressed |
+//! | 20-23 | rank of the sender; in a cluster, its seat |
+//! | 24-27 | rank or seat that is addressed |
 //! | 28-29 | port at which the sender listens |
-//! | 30-31 | 0 |
+//! | 30-31 | in a cluster: members of the epoch, seat 0 in the lowest bit |
 //! | 32-35 | CRC32C of the settings that all ranks must have in common |
-//! | 36-43 | 0 |
+//! | 36-39 | in a cluster: serial number of the list of members |
+//! | 40-43 | in a cluster: CRC32C of that list |
 //! | 44-47 | CRC32C of the bytes before |
 
 /// Bytes of a hello, and of its answer.
-pub(super) const HELLO_BYTES: usize = 48;
+pub(crate) const HELLO_BYTES: usize = 48;
 const CHECKED_BYTES: usize = HELLO_BYTES - 4;
 const MAGIC: [u8; 8] = *b"ORINOCO\0";
 const VERSION: u16 = 1;
 
-/// Membership of a group that was just joined.
-pub(super) const EPOCH: u32 = 0;
+/// Epoch of a group that is no cluster: it has one only.
+pub(crate) const EPOCH: u32 = 0;
 
 /// Use of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Use {
+pub(crate) enum Use {
     Directory = 1,
     Notices = 2,
     Messages = 3,
+    Membership = 4,
 }
 
 /// Answer to a hello.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Answer {
+pub(crate) enum Answer {
     Accepted = 0,
     /// The rank is not one of the group, or connected already.
     WrongRank = 1,
@@ -50,40 +52,60 @@ pub(super) enum Answer {
     OtherSecurity = 4,
     /// The rank does not have the right key.
     WrongKey = 5,
+    /// Another list of members.
+    OtherList = 6,
+    /// The epoch has not begun at this seat, or is over.
+    OtherEpoch = 7,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Hello {
-    pub(super) kind: u8,
-    pub(super) security: u8,
-    pub(super) epoch: u32,
-    pub(super) ranks: u32,
-    pub(super) from: u32,
-    pub(super) to: u32,
-    pub(super) port: u16,
-    pub(super) settings: u32,
+pub(crate) struct Hello {
+    pub(crate) kind: u8,
+    pub(crate) security: u8,
+    pub(crate) epoch: u32,
+    pub(crate) ranks: u32,
+    pub(crate) from: u32,
+    pub(crate) to: u32,
+    pub(crate) port: u16,
+    pub(crate) settings: u32,
+    pub(crate) cluster: ClusterHello,
+}
+
+/// What a hello says of a cluster; all 0 outside of one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct ClusterHello {
+    pub(crate) members: u16,
+    pub(crate) list_serial: u32,
+    pub(crate) list_checksum: u32,
 }
 
 impl Hello {
-    pub(super) fn encode(&self) -> [u8; HELLO_BYTES] {
+    pub(crate) fn encode(&self) -> [u8; HELLO_BYTES] {
         let mut bytes = [0; HELLO_BYTES];
         bytes[..8].copy_from_slice(&MAGIC);
         bytes[8..10].copy_from_slice(&VERSION.to_le_bytes());
         bytes[10] = self.kind;
         bytes[11] = self.security;
-        for (start, number) in
-            [(12, self.epoch), (16, self.ranks), (20, self.from), (24, self.to), (32, self.settings)]
-        {
+        for (start, number) in [
+            (12, self.epoch),
+            (16, self.ranks),
+            (20, self.from),
+            (24, self.to),
+            (32, self.settings),
+            (36, self.cluster.list_serial),
+            (40, self.cluster.list_checksum),
+        ] {
             bytes[start..start + 4].copy_from_slice(&number.to_le_bytes());
         }
         bytes[28..30].copy_from_slice(&self.port.to_le_bytes());
+        bytes[30..32].copy_from_slice(&self.cluster.members.to_le_bytes());
         let checksum = crc32c::crc32c(&bytes[..CHECKED_BYTES]);
         bytes[CHECKED_BYTES..].copy_from_slice(&checksum.to_le_bytes());
         bytes
     }
 
     /// Reads a hello. `None` if the bytes are something else: whoever sent them is not a rank.
-    pub(super) fn decode(bytes: &[u8; HELLO_BYTES]) -> Option<Self> {
+    pub(crate) fn decode(bytes: &[u8; HELLO_BYTES]) -> Option<Self> {
         let four = |start: usize| u32::from_le_bytes(bytes[start..start + 4].try_into().expect("four bytes"));
         let two = |start: usize| u16::from_le_bytes([bytes[start], bytes[start + 1]]);
         let is_right = bytes[..8] == MAGIC
@@ -98,22 +120,25 @@ impl Hello {
             to: four(24),
             port: two(28),
             settings: four(32),
+            cluster: ClusterHello { members: two(30), list_serial: four(36), list_checksum: four(40) },
         })
     }
 
-    pub(super) fn purpose(&self) -> Option<Use> {
-        [Use::Directory, Use::Notices, Use::Messages].into_iter().find(|purpose| *purpose as u8 == self.kind)
+    pub(crate) fn purpose(&self) -> Option<Use> {
+        let all = [Use::Directory, Use::Notices, Use::Messages, Use::Membership];
+        all.into_iter().find(|purpose| *purpose as u8 == self.kind)
     }
 
     /// The answer to a hello, made of this rank's own.
-    pub(super) fn answered(&self, answer: Answer) -> Self {
+    pub(crate) fn answered(&self, answer: Answer) -> Self {
         Self { kind: answer as u8, ..*self }
     }
 
-    pub(super) fn answer(&self) -> Option<Answer> {
+    pub(crate) fn answer(&self) -> Option<Answer> {
         let all = [Answer::Accepted, Answer::WrongRank, Answer::OtherRanks, Answer::OtherSettings];
         let of_keys = [Answer::OtherSecurity, Answer::WrongKey];
-        all.into_iter().chain(of_keys).find(|answer| *answer as u8 == self.kind)
+        let of_clusters = [Answer::OtherList, Answer::OtherEpoch];
+        all.into_iter().chain(of_keys).chain(of_clusters).find(|answer| *answer as u8 == self.kind)
     }
 }
 

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::connection::Connection;
-use super::hello::{Answer, EPOCH, HELLO_BYTES, Hello, Use};
+use super::hello::{Answer, ClusterHello, EPOCH, HELLO_BYTES, Hello, Use};
 use super::lobby::Lobby;
 use super::rendezvous::{Meeting, Rendezvous, decode, directory_bytes, encode};
 use super::settings::TcpSettings;
@@ -19,7 +19,7 @@ use crate::publish::fault;
 use crate::security::{GroupKey, HANDSHAKE_BYTES, Handshake, Keys, Security};
 
 /// A connection for notices and one for messages, for each other rank.
-type Links = Vec<(Option<Connection>, Option<Connection>)>;
+pub(crate) type Links = Vec<(Option<Connection>, Option<Connection>)>;
 
 /// Time between two attempts to connect, and between two looks for a file.
 const RETRY: Duration = Duration::from_millis(5);
@@ -39,6 +39,8 @@ pub(super) fn join(
         ranks,
         settings: digest(&settings.messages),
         keys: Keys::Plaintext,
+        epoch: EPOCH,
+        cluster: ClusterHello::default(),
         deadline: settings.messages.deadline,
         start: Ticks::now(),
     };
@@ -88,7 +90,7 @@ pub(super) fn join(
 }
 
 /// Checksum of the settings that all ranks must share.
-fn digest(settings: &MessageSettings) -> u32 {
+pub(crate) fn digest(settings: &MessageSettings) -> u32 {
     let order = match settings.order {
         Order::Reproducible => 0,
         Order::Fast => 1,
@@ -97,18 +99,23 @@ fn digest(settings: &MessageSettings) -> u32 {
     crc32c::crc32c(format!("{order} {algorithm} {}", settings.piece_bytes).as_bytes())
 }
 
-/// One rank that joins.
-struct Joining {
-    rank: usize,
-    ranks: usize,
-    settings: u32,
-    keys: Keys,
-    deadline: Duration,
-    start: Ticks,
+/// One rank that joins a group, or a seat of a cluster that connects with others.
+pub(crate) struct Joining {
+    /// This rank or seat.
+    pub(crate) rank: usize,
+    /// Number of ranks or seats.
+    pub(crate) ranks: usize,
+    /// Checksum of the settings.
+    pub(crate) settings: u32,
+    pub(crate) keys: Keys,
+    pub(crate) epoch: u32,
+    pub(crate) cluster: ClusterHello,
+    pub(crate) deadline: Duration,
+    pub(crate) start: Ticks,
 }
 
 impl Joining {
-    fn rest(&self) -> Duration {
+    pub(crate) fn rest(&self) -> Duration {
         self.deadline.saturating_sub(Ticks::now().since(self.start))
     }
 
@@ -127,17 +134,18 @@ impl Joining {
         Lobby::open(address, self.keys.clone()).map_err(|source| JoinError::Listen { address, source })
     }
 
-    fn hello(&self, purpose: Use, to: usize, port: u16) -> Hello {
+    pub(crate) fn hello(&self, purpose: Use, to: usize, port: u16) -> Hello {
         let number = |number: usize| u32::try_from(number).expect("few ranks");
         Hello {
             kind: purpose as u8,
             security: self.keys.code(),
-            epoch: EPOCH,
+            epoch: self.epoch,
             ranks: number(self.ranks),
             from: number(self.rank),
             to: number(to),
             port,
             settings: self.settings,
+            cluster: self.cluster,
         }
     }
 
@@ -217,9 +225,7 @@ impl Joining {
     fn connect_all(&self, lobby: &mut Lobby, addresses: &[SocketAddr]) -> Result<Links, JoinError> {
         let mut links: Links = (0..self.ranks).map(|_| (None, None)).collect();
         for (peer, address) in addresses.iter().enumerate().take(self.rank) {
-            let connect = |purpose| {
-                self.greet(self.connect(peer, *address)?, peer, *address, self.hello(purpose, peer, 0))
-            };
+            let connect = |purpose| self.dial(purpose, peer, *address);
             links[peer] = (Some(connect(Use::Notices)?), Some(connect(Use::Messages)?));
         }
         let is_missing = |links: &Links, peer: usize| links[peer].0.is_none() || links[peer].1.is_none();
@@ -230,7 +236,7 @@ impl Joining {
                     && match hello.purpose() {
                         Some(Use::Notices) => links[hello.from as usize].0.is_none(),
                         Some(Use::Messages) => links[hello.from as usize].1.is_none(),
-                        Some(Use::Directory) | None => false,
+                        Some(Use::Directory | Use::Membership) | None => false,
                     };
                 self.answer(hello, is_missing && hello.to as usize == self.rank)
             };
@@ -250,7 +256,7 @@ impl Joining {
     fn answer(&self, hello: &Hello, is_expected: bool) -> Answer {
         if !is_expected {
             Answer::WrongRank
-        } else if hello.ranks as usize != self.ranks || hello.epoch != EPOCH {
+        } else if hello.ranks as usize != self.ranks || hello.epoch != self.epoch {
             Answer::OtherRanks
         } else if hello.settings != self.settings {
             Answer::OtherSettings
@@ -259,21 +265,46 @@ impl Joining {
         }
     }
 
+    /// Connects to a rank as soon as it listens, and says hello.
+    pub(crate) fn dial(
+        &self,
+        purpose: Use,
+        rank: usize,
+        address: SocketAddr,
+    ) -> Result<Connection, JoinError> {
+        self.greet(self.connect(rank, address)?, rank, address, self.hello(purpose, rank, 0))
+    }
+
+    /// Connects to a rank if it listens, and says hello.
+    pub(crate) fn try_dial(
+        &self,
+        purpose: Use,
+        rank: usize,
+        address: SocketAddr,
+    ) -> Result<Connection, JoinError> {
+        self.greet(self.try_connect(rank, address)?, rank, address, self.hello(purpose, rank, 0))
+    }
+
     /// Connects to a rank as soon as it listens.
     fn connect(&self, rank: usize, address: SocketAddr) -> Result<Connection, JoinError> {
         loop {
-            let rest = self.rest();
-            if rest.is_zero() {
-                return Err(self.missing(vec![rank], address.to_string(), 0));
-            }
-            match TcpStream::connect_timeout(&address, rest.min(ATTEMPT)) {
-                Ok(stream) => {
-                    set_up(&stream).map_err(JoinError::System)?;
-                    return Ok(Connection::plain(stream));
-                }
-                Err(_) => pause(RETRY.min(rest)),
+            match self.try_connect(rank, address) {
+                Err(JoinError::Missing { .. }) if !self.rest().is_zero() => pause(RETRY.min(self.rest())),
+                other => return other,
             }
         }
+    }
+
+    /// Connects to a rank if it listens.
+    fn try_connect(&self, rank: usize, address: SocketAddr) -> Result<Connection, JoinError> {
+        let missing = || self.missing(vec![rank], address.to_string(), 0);
+        let time = self.rest().min(ATTEMPT);
+        if time.is_zero() {
+            return Err(missing());
+        }
+        let stream = TcpStream::connect_timeout(&address, time).map_err(|_| missing())?;
+        set_up(&stream).map_err(JoinError::System)?;
+        Ok(Connection::plain(stream))
     }
 
     /// Says hello to a rank. Returns the connection if both accept each other.
@@ -315,6 +346,18 @@ impl Joining {
                 let (theirs, ours) = (Keys::describe(reply.security), Keys::describe(self.keys.code()));
                 return Err(refused(format!("it expects {theirs}, this rank has {ours}")));
             }
+            Answer::OtherList => {
+                let (theirs, ours) = (reply.cluster.list_serial, self.cluster.list_serial);
+                return Err(refused(match theirs == ours {
+                    true => {
+                        format!("its list of members differs, although both have the serial number {ours}")
+                    }
+                    false => format!(
+                        "its list of members has the serial number {theirs}, this one {ours}; copy the newer list to all seats"
+                    ),
+                }));
+            }
+            Answer::OtherEpoch => return Err(JoinError::OtherEpoch { rank }),
             Answer::WrongKey => {
                 return Err(refused(format!(
                     "it does not know the key of this rank as that of rank {}",

@@ -25,7 +25,7 @@ const ANSWER_TIME: Duration = Duration::from_millis(10);
 /// Bytes that a guest may have sent before it reads a refusal.
 const UNREAD_MAX: usize = 256;
 
-pub(super) struct Lobby {
+pub(crate) struct Lobby {
     listener: TcpListener,
     keys: Keys,
     guests: Vec<Guest>,
@@ -50,19 +50,19 @@ enum Stage {
 }
 
 impl Lobby {
-    pub(super) fn open(address: SocketAddr, keys: Keys) -> std::io::Result<Self> {
+    pub(crate) fn open(address: SocketAddr, keys: Keys) -> std::io::Result<Self> {
         let listener = TcpListener::bind(address)?;
         listener.set_nonblocking(true)?;
         Ok(Self { listener, keys, guests: Vec::new(), turned_away: 0 })
     }
 
-    pub(super) fn address(&self) -> std::io::Result<SocketAddr> {
+    pub(crate) fn address(&self) -> std::io::Result<SocketAddr> {
         self.listener.local_addr()
     }
 
     /// The next connection that is accepted, if one is within `time`. `answer` decides on a hello, also after its handshake: the
     /// rank may have come by another connection meanwhile. `own` is this rank's hello, of which answers are made.
-    pub(super) fn next(
+    pub(crate) fn next(
         &mut self,
         time: Duration,
         own: &Hello,

@@ -1,7 +1,5 @@
 //! The thread that exchanges notices.
 
-use std::io::IoSlice;
-use std::net::Shutdown;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,12 +9,10 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags};
 
 use super::connection::Connection;
+use super::packet_link::PacketLink;
 use super::socket::{flag, lower, raise, wait_for};
 use crate::clock::Ticks;
-use crate::message::{Health, Moved, NOTICE_BYTES, Notice};
-
-/// Most bytes of notices that wait for a peer that does not take them. Signs of life beyond it are left out.
-const UNSENT_MAX: usize = 64 * NOTICE_BYTES;
+use crate::message::{Health, NOTICE_BYTES, Notice};
 
 /// Health of a group, kept up by a thread.
 pub(super) struct Pulse {
@@ -47,7 +43,7 @@ impl Pulse {
             failed: flag()?,
             has_left: AtomicBool::new(false),
         });
-        let links = connections.into_iter().map(|connection| connection.map(Link::new)).collect();
+        let links = connections.into_iter().map(|connection| connection.map(PacketLink::new)).collect();
         let worker = Worker { pulse: Arc::clone(&pulse), links };
         thread::Builder::new().name("orinoco-pulse".to_owned()).spawn(move || worker.run())?;
         Ok(pulse)
@@ -80,36 +76,9 @@ impl Pulse {
     }
 }
 
-/// A connection for notices.
-struct Link {
-    connection: Connection,
-    /// Bytes of a notice that has come in part.
-    pending: Vec<u8>,
-    unsent: Vec<u8>,
-    is_closed: bool,
-}
-
-impl Link {
-    fn new(connection: Connection) -> Self {
-        Self { connection, pending: Vec::new(), unsent: Vec::new(), is_closed: false }
-    }
-
-    /// Sends what the connection takes.
-    fn flush(&mut self) {
-        while !self.unsent.is_empty() && !self.is_closed {
-            match self.connection.write(&[IoSlice::new(&self.unsent)]) {
-                Moved::Bytes(bytes) => drop(self.unsent.drain(..bytes)),
-                Moved::Later => return,
-                // What it sent before is still read: its end shows there.
-                Moved::Closed | Moved::Damaged => self.unsent.clear(),
-            }
-        }
-    }
-}
-
 struct Worker {
     pulse: Arc<Pulse>,
-    links: Vec<Option<Link>>,
+    links: Vec<Option<PacketLink>>,
 }
 
 impl Worker {
@@ -126,11 +95,7 @@ impl Worker {
 
     fn wait(&self, time: Duration) {
         let mut awaited = vec![PollFd::new(&self.pulse.wake, PollFlags::IN)];
-        for link in self.links.iter().flatten().filter(|link| !link.is_closed) {
-            let mut flags = PollFlags::IN;
-            flags.set(PollFlags::OUT, !link.unsent.is_empty());
-            awaited.push(PollFd::new(&link.connection, flags));
-        }
+        awaited.extend(self.links.iter().flatten().filter_map(PacketLink::poll_fd));
         wait_for(&mut awaited, time);
         lower(&self.pulse.wake);
     }
@@ -139,27 +104,17 @@ impl Worker {
         let now = self.pulse.now();
         for (peer, link) in self.links.iter_mut().enumerate() {
             let Some(link) = link else { continue };
-            let mut bytes = [0; 64 * NOTICE_BYTES];
-            while !link.is_closed {
-                match link.connection.read(&mut bytes) {
-                    Moved::Bytes(count) => link.pending.extend_from_slice(&bytes[..count]),
-                    Moved::Later => break,
-                    Moved::Closed => link.is_closed = true,
-                    Moved::Damaged => {
-                        link.is_closed = true;
-                        self.pulse.health(|health| health.refused(peer));
-                    }
-                }
+            if !link.receive() {
+                self.pulse.health(|health| health.refused(peer));
             }
             self.pulse.health(|health| {
-                while let Some(notice) = link.pending.first_chunk::<NOTICE_BYTES>() {
-                    match Notice::decode(notice, self.pulse.epoch) {
+                while let Some(notice) = link.next_packet::<NOTICE_BYTES>() {
+                    match Notice::decode(&notice, self.pulse.epoch) {
                         Some(notice) => health.received(peer, notice, now),
                         None => health.refused(peer),
                     }
-                    link.pending.drain(..NOTICE_BYTES);
                 }
-                if link.is_closed {
+                if link.is_closed() {
                     health.closed(peer);
                 }
             });
@@ -178,10 +133,7 @@ impl Worker {
         }
         for link in self.links.iter_mut().flatten() {
             for notice in &notices {
-                let may_be_left_out = matches!(notice, Notice::Alive { .. });
-                if !may_be_left_out || link.unsent.len() < UNSENT_MAX {
-                    link.unsent.extend_from_slice(&notice.encode(self.pulse.epoch));
-                }
+                link.push(&notice.encode(self.pulse.epoch), matches!(notice, Notice::Alive { .. }));
             }
             link.flush();
         }
@@ -191,23 +143,11 @@ impl Worker {
     /// other rank might not get to read that this one leaves.
     fn linger(&mut self) {
         let start = Ticks::now();
-        for link in self.links.iter().flatten() {
-            // It fails if the other end is closed, which is as good.
-            let _ = link.connection.stream().shutdown(Shutdown::Write);
-        }
+        self.links.iter().flatten().for_each(PacketLink::shut_down);
         loop {
-            let mut bytes = [0; 64 * NOTICE_BYTES];
-            for link in self.links.iter_mut().flatten() {
-                while !link.is_closed {
-                    match link.connection.read(&mut bytes) {
-                        Moved::Bytes(_) => {}
-                        Moved::Later => break,
-                        Moved::Closed | Moved::Damaged => link.is_closed = true,
-                    }
-                }
-            }
+            self.links.iter_mut().flatten().for_each(PacketLink::discard);
             let waited = Ticks::now().since(start);
-            if waited >= self.pulse.silence || self.links.iter().flatten().all(|link| link.is_closed) {
+            if waited >= self.pulse.silence || self.links.iter().flatten().all(PacketLink::is_closed) {
                 return;
             }
             self.wait(self.pulse.silence - waited);

@@ -52,23 +52,23 @@ pub(super) fn read(stream: &TcpStream, into: &mut [u8]) -> Moved {
 }
 
 /// Waits until one of these is ready. May return early.
-pub(super) fn wait_for(awaited: &mut [PollFd<'_>], time: Duration) {
+pub(crate) fn wait_for(awaited: &mut [PollFd<'_>], time: Duration) {
     let time = Timespec::try_from(time).unwrap_or(Timespec { tv_sec: 1, tv_nsec: 0 });
     // Its callers look again, whatever it says.
     let _ = poll(awaited, Some(&time));
 }
 
 /// Something to wait for that another thread can set.
-pub(super) fn flag() -> rustix::io::Result<OwnedFd> {
+pub(crate) fn flag() -> rustix::io::Result<OwnedFd> {
     eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
 }
 
-pub(super) fn raise(flag: &OwnedFd) {
+pub(crate) fn raise(flag: &OwnedFd) {
     // It fails only if it is raised already, more than 2^64 times.
     let _ = rustix::io::write(flag.as_fd(), &1u64.to_ne_bytes());
 }
 
-pub(super) fn lower(flag: &OwnedFd) {
+pub(crate) fn lower(flag: &OwnedFd) {
     let mut count = [0; 8];
     // Nothing to read: it was not raised.
     let _ = rustix::io::read(flag.as_fd(), &mut count);

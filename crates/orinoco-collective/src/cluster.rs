@@ -1,0 +1,394 @@
+//! Clusters: boards with fixed seats, whose members change from epoch to epoch.
+//!
+//! An operator signs a [`MemberList`]: the seats with their addresses and public keys. Each board opens its seat ([`Cluster::open`])
+//! and joins an epoch ([`Cluster::join`]), which is a group of those seats that are there. If one of them fails, the epoch is over,
+//! and the others join the next without it. A board that comes back waits until they do.
+
+mod control;
+mod list;
+mod membership;
+mod packet;
+mod seats;
+mod shared;
+
+#[cfg(test)]
+mod simulated;
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags};
+use thiserror::Error;
+
+use crate::clock::{Ticks, pause};
+use crate::message::MessageSettings;
+use crate::security::{KeyPair, Keys};
+use crate::tcp::{Connection, Joining, Links, Lobby, TcpGroup, Use, digest, flag, lower, raise, wait_for};
+use crate::{Communicator, JoinError};
+use membership::{Bounds, Membership};
+use shared::{Shared, State};
+
+pub use list::{ListError, MemberList, Seat};
+pub use seats::{SEATS_MAX, SeatSet};
+
+/// Settings of a seat.
+#[derive(Debug, Clone)]
+pub struct ClusterSettings {
+    /// Address at which this seat listens, if it is another than that in the list: `0.0.0.0:4711` for all addresses of the board.
+    pub listen: Option<SocketAddr>,
+    /// Longest wait for an epoch.
+    pub join_time: Duration,
+    /// Time for which enough seats wait for further ones, before they begin an epoch without them.
+    pub settle: Duration,
+    /// Time without a sign of life after which a seat counts as unreachable, outside operations.
+    pub silence: Duration,
+    /// Settings of the group of each epoch.
+    pub messages: MessageSettings,
+}
+
+impl Default for ClusterSettings {
+    /// The address of the list, a minute, a second, a second.
+    fn default() -> Self {
+        Self {
+            listen: None,
+            join_time: Duration::from_secs(60),
+            settle: Duration::from_secs(1),
+            silence: Duration::from_secs(1),
+            messages: MessageSettings::default(),
+        }
+    }
+}
+
+/// One seat of a cluster.
+///
+/// Dropping it closes all connections with other seats, except those of epochs.
+pub struct Cluster {
+    shared: Arc<Shared>,
+    settings: ClusterSettings,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// One membership of a cluster, from the time when its members have joined until one fails or leaves.
+pub struct Epoch {
+    /// The members as a group. Ranks are in the order of seats.
+    pub group: TcpGroup,
+    /// Number of the epoch. Later epochs have higher ones, unless all seats that know it have started again meanwhile.
+    pub number: u32,
+    /// Its members.
+    pub members: SeatSet,
+}
+
+/// View of a seat, for other threads than the one that joins epochs.
+#[derive(Clone)]
+pub struct ClusterMonitor(Arc<Shared>);
+
+/// A seat as another sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SeatState {
+    /// Name of the seat.
+    pub name: String,
+    /// Whether it can be reached.
+    pub is_reachable: bool,
+    /// Whether it waits for the next epoch.
+    pub is_waiting: bool,
+    /// Epoch in which it takes part.
+    pub epoch: Option<u32>,
+    /// Reason for which it could not be connected with last.
+    pub fault: Option<String>,
+}
+
+/// Fault of a cluster.
+#[derive(Debug, Error)]
+pub enum ClusterError {
+    /// The key pair is none of the list.
+    #[error("the key pair of this board is that of no seat in the list of members (serial number {serial})")]
+    NoSeat {
+        /// Serial number of the list.
+        serial: u32,
+    },
+    /// This seat cannot listen at its address.
+    #[error("listening at {address}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// The system refuses something that it does not refuse usually.
+    #[error("setting up a seat")]
+    System(#[source] io::Error),
+    /// Too few seats can be reached for an epoch: this seat may be cut off from the others.
+    #[error("isolated: only {} of {seats} seats can be reached ({}), and an epoch needs {needed}", reachable.len(), reachable.join(", "))]
+    Isolated {
+        /// Names of the seats that can be reached, with this one.
+        reachable: Vec<String>,
+        /// Number of seats of the cluster.
+        seats: usize,
+        /// Number of seats that are enough.
+        needed: usize,
+    },
+    /// Another thread called [`ClusterMonitor::interrupt`].
+    #[error("interrupted")]
+    Interrupted,
+    /// Enough seats can be reached, but did not join.
+    #[error("no epoch within {} ms: {} did not join", waited.as_millis(), missing.join(", "))]
+    NotJoined {
+        /// Names of the seats that did not join.
+        missing: Vec<String>,
+        /// Time waited.
+        waited: Duration,
+    },
+}
+
+/// Time in which the members of an epoch connect with one another.
+const ASSEMBLY: Duration = Duration::from_secs(2);
+/// Time between two attempts to connect to a member to which the epoch has not come.
+const RETRY: Duration = Duration::from_millis(2);
+
+impl Cluster {
+    /// Opens the seat of the list that has this key pair.
+    ///
+    /// # Errors
+    /// If no seat has the key pair, or if the seat cannot listen at its address.
+    pub fn open(list: MemberList, own: KeyPair, settings: ClusterSettings) -> Result<Self, ClusterError> {
+        let seat = list.seats.iter().position(|seat| seat.key == own.public());
+        let seat = seat.ok_or(ClusterError::NoSeat { serial: list.serial })?;
+        let keys = Keys::Pairs { own, public: list.seats.iter().map(|seat| seat.key).collect() };
+        let address = settings.listen.unwrap_or(list.seats[seat].address);
+        let lobby =
+            Lobby::open(address, keys.clone()).map_err(|source| ClusterError::Listen { address, source })?;
+        let bounds = Bounds { settle: settings.settle, silence: settings.silence };
+        let origin = Ticks::now();
+        let flag = || flag().map_err(|source| ClusterError::System(source.into()));
+        let shared = Arc::new(Shared {
+            own: seat,
+            keys,
+            settings: digest(&settings.messages),
+            origin,
+            state: Mutex::new(State {
+                membership: Membership::new(seat, list.quorum(), bounds, Duration::ZERO),
+                opened: Vec::new(),
+                assembly: None,
+                faults: list.seats.iter().map(|_| None).collect(),
+                is_interrupted: false,
+                is_ending: false,
+            }),
+            list,
+            wake: flag()?,
+            news: flag()?,
+        });
+        let mut cluster = Self { shared, settings, threads: Vec::new() };
+        cluster.threads = control::start(&cluster.shared, lobby).map_err(ClusterError::System)?;
+        Ok(cluster)
+    }
+
+    /// Number of this seat.
+    pub fn seat(&self) -> usize {
+        self.shared.own
+    }
+
+    /// The list of members.
+    pub fn list(&self) -> &MemberList {
+        &self.shared.list
+    }
+
+    /// Joins the next epoch. Returns when its members are connected with one another. An earlier epoch of this seat is over: drop its
+    /// group before, so that other members learn at once that this seat has left.
+    ///
+    /// # Errors
+    /// [`ClusterError::Isolated`] if too few seats can be reached, and [`ClusterError::NotJoined`] if too few of them join within
+    /// [`ClusterSettings::join_time`]. [`ClusterError::Interrupted`] on request. The call can be repeated.
+    pub fn join(&mut self) -> Result<Epoch, ClusterError> {
+        let start = Ticks::now();
+        loop {
+            self.ask();
+            let found = self.next_assembly(start);
+            let (epoch, members) = found.inspect_err(|_| self.leave())?;
+            // If members fail meanwhile, there is another epoch without them.
+            if let Ok(group) = self.assemble(epoch, members) {
+                return Ok(Epoch { group, number: epoch, members });
+            }
+        }
+    }
+
+    /// Takes part in no epoch, and waits for none. An epoch's group that is still there goes on until another member fails.
+    pub fn leave(&mut self) {
+        let mut state = self.shared.lock();
+        state.membership.rest();
+        state.assembly = None;
+        drop(state);
+        raise(&self.shared.wake);
+    }
+
+    /// The view of this seat.
+    pub fn monitor(&self) -> ClusterMonitor {
+        ClusterMonitor(Arc::clone(&self.shared))
+    }
+
+    /// Address at which this seat listens.
+    pub fn address(&self) -> SocketAddr {
+        self.settings.listen.unwrap_or(self.shared.list.seats[self.shared.own].address)
+    }
+
+    fn ask(&self) {
+        let mut state = self.shared.lock();
+        state.assembly = None;
+        state.membership.ask(self.shared.now());
+        drop(state);
+        raise(&self.shared.wake);
+    }
+
+    /// Waits for the next epoch to begin.
+    fn next_assembly(&self, start: Ticks) -> Result<(u32, SeatSet), ClusterError> {
+        loop {
+            let mut state = self.shared.lock();
+            if std::mem::take(&mut state.is_interrupted) {
+                return Err(ClusterError::Interrupted);
+            }
+            if let Some(assembly) = &state.assembly {
+                return Ok((assembly.epoch, assembly.members));
+            }
+            let waited = Ticks::now().since(start);
+            if waited >= self.settings.join_time {
+                return Err(self.shortfall(&state, waited));
+            }
+            drop(state);
+            self.wait_for_news(self.settings.join_time - waited);
+        }
+    }
+
+    fn wait_for_news(&self, time: Duration) {
+        wait_for(&mut [PollFd::new(&self.shared.news, PollFlags::IN)], time);
+        lower(&self.shared.news);
+    }
+
+    /// Connects with the other members of an epoch.
+    fn assemble(&self, epoch: u32, members: SeatSet) -> Result<TcpGroup, JoinError> {
+        let joining = self.shared.introduction(epoch, members, ASSEMBLY);
+        let mut links: Links = (0..self.shared.list.seats.len()).map(|_| (None, None)).collect();
+        for seat in members.iter().take_while(|seat| *seat < self.shared.own) {
+            let dial = |purpose| self.dial_member(&joining, purpose, seat);
+            links[seat] = (Some(dial(Use::Notices)?), Some(dial(Use::Messages)?));
+        }
+        let arrived = self.arrived(&joining)?;
+        for (seat, arrived) in arrived.into_iter().enumerate().skip(self.shared.own + 1) {
+            links[seat] = arrived;
+        }
+        let links = members.iter().map(|seat| std::mem::take(&mut links[seat])).collect();
+        let rank = members.iter().position(|seat| seat == self.shared.own).expect("this seat is a member");
+        TcpGroup::from_links(links, rank, epoch, self.settings.messages)
+    }
+
+    /// Waits for the connections of higher members.
+    fn arrived(&self, joining: &Joining) -> Result<Links, JoinError> {
+        let own = self.shared.own;
+        loop {
+            let mut state = self.shared.lock();
+            let is_over = self.is_over(&state, joining);
+            let assembly = state.assembly.take().filter(|assembly| assembly.epoch == joining.epoch);
+            let assembly = assembly.ok_or(JoinError::OtherEpoch { rank: own })?;
+            let Some(missing) = assembly.missing(own).next() else { return Ok(assembly.arrived) };
+            if is_over || joining.rest().is_zero() {
+                return Err(JoinError::OtherEpoch { rank: missing });
+            }
+            state.assembly = Some(assembly);
+            drop(state);
+            self.wait_for_news(joining.rest());
+        }
+    }
+
+    /// Connects with a lower member. It may not know yet that the epoch has begun.
+    fn dial_member(&self, joining: &Joining, purpose: Use, seat: usize) -> Result<Connection, JoinError> {
+        loop {
+            let dialled = joining.dial(purpose, seat, self.shared.list.seats[seat].address);
+            let is_early = matches!(dialled, Err(JoinError::OtherEpoch { .. }));
+            if !is_early || joining.rest().is_zero() || self.is_over(&self.shared.lock(), joining) {
+                return dialled;
+            }
+            pause(RETRY);
+        }
+    }
+
+    /// Whether an epoch cannot begin any more: a member is gone, or knows a later one.
+    fn is_over(&self, state: &State, joining: &Joining) -> bool {
+        let is_gone = |seat: usize| match state.membership.status_of(seat) {
+            Some(status) => status.highest > joining.epoch,
+            None => seat != self.shared.own,
+        };
+        SeatSet::from_bits(joining.cluster.members).iter().any(is_gone)
+    }
+
+    fn shortfall(&self, state: &State, waited: Duration) -> ClusterError {
+        let (reachable, waiting) = (state.membership.reachable(), state.membership.waiting());
+        let list = &self.shared.list;
+        let names = |wanted: &dyn Fn(usize) -> bool| {
+            let seats = list.seats.iter().enumerate().filter(|(seat, _)| wanted(*seat));
+            seats.map(|(_, seat)| seat.name.clone()).collect()
+        };
+        if list.quorum().is_met_by(reachable) {
+            let missing = names(&|seat| seat != self.shared.own && !waiting.contains(seat));
+            return ClusterError::NotJoined { missing, waited };
+        }
+        let reachable = names(&|seat| reachable.contains(seat));
+        ClusterError::Isolated { reachable, seats: list.seats.len(), needed: list.quorum().needed() }
+    }
+}
+
+impl ClusterMonitor {
+    /// Other seats that wait for the next epoch. It begins when all members of this one join again.
+    pub fn waiting(&self) -> SeatSet {
+        self.0.lock().membership.waiting()
+    }
+
+    /// All seats of the list as this one sees them, in order.
+    pub fn seats(&self) -> Vec<SeatState> {
+        let state = self.0.lock();
+        let reachable = state.membership.reachable();
+        let of = |seat: usize| {
+            let status = match seat == self.0.own {
+                true => state.membership.status(),
+                false => state.membership.status_of(seat).unwrap_or_default(),
+            };
+            SeatState {
+                name: self.0.list.seats[seat].name.clone(),
+                is_reachable: reachable.contains(seat),
+                is_waiting: status.is_ready,
+                epoch: (status.epoch != 0).then_some(status.epoch),
+                fault: state.faults[seat].clone(),
+            }
+        };
+        (0..self.0.list.seats.len()).map(of).collect()
+    }
+
+    /// Has the call of [`Cluster::join`] that waits now, or else the next one, end with [`ClusterError::Interrupted`].
+    pub fn interrupt(&self) {
+        self.0.lock().is_interrupted = true;
+        raise(&self.0.news);
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        self.shared.lock().is_ending = true;
+        raise(&self.shared.wake);
+        for thread in self.threads.drain(..) {
+            thread.thread().unpark();
+            // A thread that has panicked has said so.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Epoch {
+    /// Seat of a rank of the group.
+    ///
+    /// # Panics
+    /// If the group has no such rank.
+    pub fn seat(&self, rank: usize) -> usize {
+        let seat = self.members.iter().nth(rank);
+        seat.unwrap_or_else(|| panic!("rank {rank} of {}", self.group.ranks()))
+    }
+}

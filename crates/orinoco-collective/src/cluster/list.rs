@@ -1,0 +1,344 @@
+use std::fmt::Write;
+use std::fs::File;
+use std::io::{self, Read};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use thiserror::Error;
+
+use super::seats::{Quorum, SEATS_MAX};
+use crate::security::{PublicKey, SigningKey, VerifyingKey};
+
+/// List of the seats of a cluster, as an operator signs it.
+///
+/// The file is text:
+///
+/// ```text
+/// orinoco-cluster 1
+/// name crossing
+/// serial 3
+/// witness a
+/// seat a 10.0.0.1:4711 <public key>
+/// seat b 10.0.0.2:4711 <public key>
+/// signature <128 hexadecimal digits>
+/// ```
+///
+/// The signature is of all bytes before its line. A board that was stolen is removed from the list: seats with a newer list, which has
+/// a higher serial number, refuse those with an older one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MemberList {
+    /// Name of the cluster.
+    pub name: String,
+    /// Serial number. Each new list of a cluster has a higher one.
+    pub serial: u32,
+    /// Seat that decides when exactly half of the seats can reach one another.
+    pub witness: Option<usize>,
+    /// The seats, in order.
+    pub seats: Vec<Seat>,
+}
+
+/// A board's fixed place in a cluster.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Seat {
+    /// Name.
+    pub name: String,
+    /// Address at which the board listens, and at which the others reach it.
+    pub address: SocketAddr,
+    /// Public key of the board.
+    pub key: PublicKey,
+}
+
+/// Most bytes of a list.
+const LIST_BYTES_MAX: u64 = 64 << 10;
+/// First line of a list.
+const FIRST_LINE: &str = "orinoco-cluster 1";
+/// First word of the last line.
+const SIGNATURE: &str = "signature ";
+
+/// Fault of a list of members.
+#[derive(Debug, Error)]
+pub enum ListError {
+    /// The file cannot be read.
+    #[error("reading {path}")]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// A line is not one of such a list.
+    #[error("line {line} of the list of members: expected {expected}")]
+    Line {
+        /// Number of the line, from 1.
+        line: usize,
+        /// What would be right there.
+        expected: &'static str,
+    },
+    /// The list has no signature of the operator.
+    #[error(
+        "the list of members is not signed by the owner of the key {key}: it was changed after it was signed, or is of another cluster"
+    )]
+    Signature {
+        /// The key with which it was checked.
+        key: VerifyingKey,
+    },
+    /// The list has too many seats, or none.
+    #[error("{seats} seats in the list of members; a cluster has 1 to {SEATS_MAX}")]
+    Seats {
+        /// Number of seats.
+        seats: usize,
+    },
+    /// Two seats have something in common that they must not.
+    #[error("seats `{first}` and `{second}` have the same {what}")]
+    Twins {
+        /// The first seat.
+        first: String,
+        /// The other seat.
+        second: String,
+        /// What they have in common.
+        what: &'static str,
+    },
+    /// A name cannot be written into the list.
+    #[error("`{name}` is no name in a list of members: it must be one word")]
+    Name {
+        /// The name.
+        name: String,
+    },
+    /// The witness is no seat.
+    #[error("the witness `{witness}` is none of the seats in the list of members")]
+    Witness {
+        /// Its name.
+        witness: String,
+    },
+}
+
+impl MemberList {
+    /// Reads a list from a file and checks its signature.
+    ///
+    /// # Errors
+    /// If the file cannot be read, is no such list, or is not signed with this key.
+    pub fn read(path: &Path, key: &VerifyingKey) -> Result<Self, ListError> {
+        let fault = |source| ListError::File { path: path.to_owned(), source };
+        let mut text = String::new();
+        let file = File::open(path).map_err(fault)?;
+        file.take(LIST_BYTES_MAX).read_to_string(&mut text).map_err(fault)?;
+        Self::verify(&text, key)
+    }
+
+    /// Reads a list from text and checks its signature.
+    ///
+    /// # Errors
+    /// If the text is no such list, or is not signed with this key.
+    pub fn verify(text: &str, key: &VerifyingKey) -> Result<Self, ListError> {
+        let unsigned = || ListError::Signature { key: *key };
+        // Nothing of a list is read before its signature is known to be right.
+        let start =
+            text.rfind(SIGNATURE).filter(|start| text[..*start].ends_with('\n')).ok_or_else(unsigned)?;
+        let (content, line) = text.split_at(start);
+        if !key.verifies(content.as_bytes(), line[SIGNATURE.len()..].trim_end()) {
+            return Err(unsigned());
+        }
+        Self::parse(content)
+    }
+
+    /// Reads a list without a signature, as an operator writes it before it is signed.
+    ///
+    /// # Errors
+    /// If the text is no such list.
+    pub fn parse(text: &str) -> Result<Self, ListError> {
+        let mut lines = text.lines().enumerate().map(|(number, line)| (number + 1, line.trim_end()));
+        if lines.next().map(|(_, line)| line) != Some(FIRST_LINE) {
+            return Err(ListError::Line { line: 1, expected: "`orinoco-cluster 1`" });
+        }
+        let (mut name, mut serial, mut witness, mut seats) = (None, None, None, Vec::new());
+        for (line, content) in lines {
+            let wrong = |expected| ListError::Line { line, expected };
+            let words: Vec<&str> = content.split_whitespace().collect();
+            match words[..] {
+                [] => {}
+                [word, ..] if word.starts_with('#') => {}
+                ["name", word] => name = Some(word.to_owned()),
+                ["serial", number] => {
+                    serial = Some(number.parse().map_err(|_| wrong("a serial number below 2^32"))?);
+                }
+                ["witness", seat] => witness = Some(seat.to_owned()),
+                ["seat", seat, address, key] => seats.push(Seat {
+                    name: seat.to_owned(),
+                    address: address
+                        .parse()
+                        .map_err(|_| wrong("an address with a port, as in 10.0.0.1:4711"))?,
+                    key: key.parse().map_err(|_| wrong("a public key of 64 hexadecimal digits"))?,
+                }),
+                _ => {
+                    return Err(wrong(
+                        "name, serial, witness, or seat with a name, an address and a public key",
+                    ));
+                }
+            }
+        }
+        let missing = |expected| ListError::Line { line: text.lines().count(), expected };
+        let witness = witness
+            .map(|witness: String| {
+                let found = seats.iter().position(|seat: &Seat| seat.name == witness);
+                found.ok_or(ListError::Witness { witness })
+            })
+            .transpose()?;
+        let list = Self {
+            name: name.ok_or_else(|| missing("a line `name` before the end"))?,
+            serial: serial.ok_or_else(|| missing("a line `serial` before the end"))?,
+            witness,
+            seats,
+        };
+        list.check()?;
+        Ok(list)
+    }
+
+    fn check(&self) -> Result<(), ListError> {
+        if self.seats.is_empty() || self.seats.len() > SEATS_MAX {
+            return Err(ListError::Seats { seats: self.seats.len() });
+        }
+        let names = self.seats.iter().map(|seat| &seat.name).chain([&self.name]);
+        if let Some(name) = names.into_iter().find(|name| name.split_whitespace().ne([name.as_str()])) {
+            return Err(ListError::Name { name: name.clone() });
+        }
+        for (number, second) in self.seats.iter().enumerate() {
+            for first in &self.seats[..number] {
+                let what = if first.name == second.name {
+                    "name"
+                } else if first.address == second.address {
+                    "address"
+                } else if first.key == second.key {
+                    "public key"
+                } else {
+                    continue;
+                };
+                return Err(ListError::Twins {
+                    first: first.name.clone(),
+                    second: second.name.clone(),
+                    what,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// The list as text, signed.
+    ///
+    /// # Errors
+    /// If the list has too many seats or none, or two seats with the same name, address or key.
+    pub fn sign(&self, key: &SigningKey) -> Result<String, ListError> {
+        self.check()?;
+        let mut text = self.to_text();
+        let signature = key.sign(text.as_bytes());
+        writeln!(text, "{SIGNATURE}{signature}").expect("a string takes any text");
+        Ok(text)
+    }
+
+    fn to_text(&self) -> String {
+        let mut text = format!("{FIRST_LINE}\nname {}\nserial {}\n", self.name, self.serial);
+        let mut add = |line: String| text.push_str(&line);
+        if let Some(witness) = self.witness.and_then(|witness| self.seats.get(witness)) {
+            add(format!("witness {}\n", witness.name));
+        }
+        self.seats.iter().for_each(|seat| add(format!("seat {} {} {}\n", seat.name, seat.address, seat.key)));
+        text
+    }
+
+    /// Checksum by which seats see that their lists differ.
+    pub(crate) fn checksum(&self) -> u32 {
+        crc32c::crc32c(self.to_text().as_bytes())
+    }
+
+    pub(crate) fn quorum(&self) -> Quorum {
+        Quorum { seats: self.seats.len(), witness: self.witness }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::KeyPair;
+
+    fn list(seats: usize) -> MemberList {
+        let seat = |number: usize| Seat {
+            name: format!("board-{number}"),
+            address: format!("10.0.0.{}:4711", number + 1).parse().unwrap(),
+            key: KeyPair::generate().unwrap().public(),
+        };
+        MemberList {
+            name: "crossing".to_owned(),
+            serial: 3,
+            witness: Some(0),
+            seats: (0..seats).map(seat).collect(),
+        }
+    }
+
+    #[test]
+    fn a_list_is_read_as_it_was_signed_and_no_other_way() {
+        let (list, key) = (list(3), SigningKey::generate().unwrap());
+        let text = list.sign(&key).unwrap();
+        assert_eq!(MemberList::verify(&text, &key.verifying_key()).unwrap(), list);
+        let other = SigningKey::generate().unwrap().verifying_key();
+        let changed = text.replace("serial 3", "serial 4");
+        let unsigned = text.replace("signature", "signed");
+        let appended = format!("{text}seat x 10.0.0.9:1 {}\n", list.seats[0].key);
+        for (text, key) in [
+            (&text, other),
+            (&changed, key.verifying_key()),
+            (&unsigned, key.verifying_key()),
+            (&appended, key.verifying_key()),
+        ] {
+            let error = MemberList::verify(text, &key).unwrap_err();
+            assert!(matches!(error, ListError::Signature { .. }), "{error}");
+        }
+    }
+
+    #[test]
+    fn faults_are_named() {
+        let key = KeyPair::generate().unwrap().public();
+        let seat = |name: &str, address: &str| format!("seat {name} {address} {key}\n");
+        let start = "orinoco-cluster 1\nname c\nserial 1\n";
+        for (text, expected) in [
+            ("orinoco-cluster 2\n".to_owned(), "line 1 of the list of members: expected `orinoco-cluster 1`"),
+            (
+                format!("{start}seat a 10.0.0.1 {key}\n"),
+                "line 4 of the list of members: expected an address with a port, as in 10.0.0.1:4711",
+            ),
+            (
+                format!("{start}seat a 10.0.0.1:1 0f\n"),
+                "line 4 of the list of members: expected a public key of 64 hexadecimal digits",
+            ),
+            (
+                "orinoco-cluster 1\nserial -1\n".to_owned(),
+                "line 2 of the list of members: expected a serial number below 2^32",
+            ),
+            (start.to_owned(), "0 seats in the list of members; a cluster has 1 to 16"),
+            (
+                format!("{start}{}{}", seat("a", "1.1.1.1:1"), seat("a", "1.1.1.2:1")),
+                "seats `a` and `a` have the same name",
+            ),
+            (
+                format!("{start}{}{}", seat("a", "1.1.1.1:1"), seat("b", "1.1.1.1:1")),
+                "seats `a` and `b` have the same address",
+            ),
+            (
+                format!("{start}{}{}", seat("a", "1.1.1.1:1"), seat("b", "1.1.1.2:1")),
+                "seats `a` and `b` have the same public key",
+            ),
+            (
+                format!("{start}witness z\n{}", seat("a", "1.1.1.1:1")),
+                "the witness `z` is none of the seats in the list of members",
+            ),
+        ] {
+            assert_eq!(MemberList::parse(&text).unwrap_err().to_string(), expected);
+        }
+        let error = MemberList::parse("orinoco-cluster 1\n").unwrap_err().to_string();
+        assert_eq!(error, "line 1 of the list of members: expected a line `name` before the end");
+        let unnamed = MemberList { name: "a b".to_owned(), ..list(1) };
+        assert!(matches!(unnamed.sign(&SigningKey::generate().unwrap()), Err(ListError::Name { .. })));
+        assert!(matches!(
+            list(17).sign(&SigningKey::generate().unwrap()),
+            Err(ListError::Seats { seats: 17 })
+        ));
+    }
+}

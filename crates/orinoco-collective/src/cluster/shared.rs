@@ -1,0 +1,136 @@
+//! What the threads of a seat have in common.
+
+use std::os::fd::OwnedFd;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use super::list::MemberList;
+use super::membership::Membership;
+use super::seats::SeatSet;
+use crate::clock::Ticks;
+use crate::security::Keys;
+use crate::tcp::{Answer, ClusterHello, Connection, Hello, Joining, Use, raise};
+
+pub(super) struct Shared {
+    pub(super) own: usize,
+    pub(super) list: MemberList,
+    pub(super) keys: Keys,
+    /// Checksum of the settings that all seats must have in common.
+    pub(super) settings: u32,
+    pub(super) origin: Ticks,
+    pub(super) state: Mutex<State>,
+    /// Raised when the control thread has something to do.
+    pub(super) wake: OwnedFd,
+    /// Raised when the program that waits for an epoch has something to look at.
+    pub(super) news: OwnedFd,
+}
+
+pub(super) struct State {
+    pub(super) membership: Membership,
+    /// Connections for packets that were opened, for the control thread.
+    pub(super) opened: Vec<(usize, Connection)>,
+    /// The epoch whose members connect with one another.
+    pub(super) assembly: Option<Assembly>,
+    /// Reasons for which lower seats could not be connected with last, by seat.
+    pub(super) faults: Vec<Option<String>>,
+    /// The program is not to wait for an epoch any longer.
+    pub(super) is_interrupted: bool,
+    pub(super) is_ending: bool,
+}
+
+/// An epoch whose members connect with one another.
+pub(super) struct Assembly {
+    pub(super) epoch: u32,
+    pub(super) members: SeatSet,
+    /// Connections that higher seats have opened: notices and messages, by seat.
+    pub(super) arrived: Vec<(Option<Connection>, Option<Connection>)>,
+}
+
+impl Shared {
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn now(&self) -> Duration {
+        Ticks::now().since(self.origin)
+    }
+
+    /// This seat as it introduces itself in an epoch, or outside of one with number 0 and no members.
+    pub(super) fn introduction(&self, epoch: u32, members: SeatSet, deadline: Duration) -> Joining {
+        Joining {
+            rank: self.own,
+            ranks: self.list.seats.len(),
+            settings: self.settings,
+            keys: self.keys.clone(),
+            epoch,
+            cluster: ClusterHello {
+                members: members.bits(),
+                list_serial: self.list.serial,
+                list_checksum: self.list.checksum(),
+            },
+            deadline,
+            start: Ticks::now(),
+        }
+    }
+
+    /// Answer to the hello of another seat. Higher seats connect to lower ones.
+    pub(super) fn answer(&self, own: &Hello, hello: &Hello) -> Answer {
+        let from = hello.from as usize;
+        let ClusterHello { list_serial, list_checksum, .. } = hello.cluster;
+        if (list_serial, list_checksum) != (own.cluster.list_serial, own.cluster.list_checksum) {
+            return Answer::OtherList;
+        }
+        if hello.to as usize != self.own || from <= self.own || from >= self.list.seats.len() {
+            return Answer::WrongRank;
+        }
+        if hello.settings != self.settings {
+            return Answer::OtherSettings;
+        }
+        match hello.purpose() {
+            Some(Use::Membership) => Answer::Accepted,
+            Some(Use::Notices | Use::Messages) => match &self.lock().assembly {
+                Some(Assembly { epoch, members, .. })
+                    if (*epoch, members.bits()) == (hello.epoch, hello.cluster.members)
+                        && members.contains(from) =>
+                {
+                    Answer::Accepted
+                }
+                _ => Answer::OtherEpoch,
+            },
+            Some(Use::Directory) | None => Answer::WrongRank,
+        }
+    }
+
+    /// Takes a connection of a higher seat.
+    pub(super) fn arrived(&self, connection: Connection, hello: &Hello) {
+        let from = hello.from as usize;
+        let mut state = self.lock();
+        match (hello.purpose(), &mut state.assembly) {
+            (Some(Use::Membership), _) => {
+                state.opened.push((from, connection));
+                drop(state);
+                raise(&self.wake);
+            }
+            (Some(purpose), Some(assembly)) if assembly.epoch == hello.epoch => {
+                let (notices, messages) = &mut assembly.arrived[from];
+                *(if purpose == Use::Notices { notices } else { messages }) = Some(connection);
+                drop(state);
+                raise(&self.news);
+            }
+            // The epoch ended meanwhile.
+            _ => {}
+        }
+    }
+}
+
+impl Assembly {
+    pub(super) fn new(epoch: u32, members: SeatSet, seats: usize) -> Self {
+        Self { epoch, members, arrived: (0..seats).map(|_| (None, None)).collect() }
+    }
+
+    /// Higher members than `own` whose connections have not all arrived.
+    pub(super) fn missing(&self, own: usize) -> impl Iterator<Item = usize> {
+        let is_missing = |seat: &usize| !matches!(self.arrived[*seat], (Some(_), Some(_)));
+        self.members.iter().filter(move |seat| *seat > own).filter(is_missing)
+    }
+}

@@ -1,0 +1,98 @@
+//! Packets of a fixed length over a connection, outside operations.
+
+use std::io::IoSlice;
+use std::net::Shutdown;
+
+use rustix::event::{PollFd, PollFlags};
+
+use super::connection::Connection;
+use crate::message::Moved;
+
+/// A connection for packets. It never blocks.
+pub(crate) struct PacketLink {
+    connection: Connection,
+    /// Bytes of packets that have come.
+    pending: Vec<u8>,
+    unsent: Vec<u8>,
+    is_closed: bool,
+}
+
+/// Bytes that are read at once.
+const READ_BYTES: usize = 2048;
+/// Most bytes of packets that wait for a peer that does not take them. Beyond it, packets are left out that may be.
+const UNSENT_MAX: usize = 2048;
+
+impl PacketLink {
+    pub(crate) fn new(connection: Connection) -> Self {
+        Self { connection, pending: Vec::new(), unsent: Vec::new(), is_closed: false }
+    }
+
+    /// Whether nothing comes any more.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.is_closed
+    }
+
+    /// What to wait for, unless the link is closed.
+    pub(crate) fn poll_fd(&self) -> Option<PollFd<'_>> {
+        let mut flags = PollFlags::IN;
+        flags.set(PollFlags::OUT, !self.unsent.is_empty());
+        (!self.is_closed).then(|| PollFd::new(&self.connection, flags))
+    }
+
+    /// Adds a packet to those that are to be sent. Signs of life, of which a later one says the same, may be left out.
+    pub(crate) fn push(&mut self, packet: &[u8], may_be_left_out: bool) {
+        if !may_be_left_out || self.unsent.len() < UNSENT_MAX {
+            self.unsent.extend_from_slice(packet);
+        }
+    }
+
+    /// Sends what the connection takes.
+    pub(crate) fn flush(&mut self) {
+        while !self.unsent.is_empty() && !self.is_closed {
+            match self.connection.write(&[IoSlice::new(&self.unsent)]) {
+                Moved::Bytes(bytes) => drop(self.unsent.drain(..bytes)),
+                Moved::Later => return,
+                // What the peer sent before is still read: its end shows there.
+                Moved::Closed | Moved::Damaged => self.unsent.clear(),
+            }
+        }
+    }
+
+    /// Reads what has come. `false` if it was damaged.
+    #[must_use]
+    pub(crate) fn receive(&mut self) -> bool {
+        let mut bytes = [0; READ_BYTES];
+        while !self.is_closed {
+            match self.connection.read(&mut bytes) {
+                Moved::Bytes(count) => self.pending.extend_from_slice(&bytes[..count]),
+                Moved::Later => break,
+                Moved::Closed => self.is_closed = true,
+                Moved::Damaged => {
+                    self.is_closed = true;
+                    return false;
+                }
+            }
+        }
+        true
+    }
+
+    /// The next packet that has come whole.
+    pub(crate) fn next_packet<const BYTES: usize>(&mut self) -> Option<[u8; BYTES]> {
+        let packet = *self.pending.first_chunk::<BYTES>()?;
+        self.pending.drain(..BYTES);
+        Some(packet)
+    }
+
+    /// Drops what has come.
+    pub(crate) fn discard(&mut self) {
+        // Damaged or not, nobody needs it.
+        let _ = self.receive();
+        self.pending.clear();
+    }
+
+    /// Sends nothing more.
+    pub(crate) fn shut_down(&self) {
+        // It fails if the other end is closed, which is as good.
+        let _ = self.connection.stream().shutdown(Shutdown::Write);
+    }
+}

@@ -1,0 +1,210 @@
+//! Clusters of real seats on this machine: epochs, failures, returns, and who is refused.
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use orinoco_collective::{
+    Cluster, ClusterError, ClusterSettings, CollectiveError, Communicator, Epoch, KeyPair, MemberList,
+    MessageSettings, ReduceOp, Seat, SigningKey,
+};
+
+/// A cluster's list and the key pair of each seat.
+struct Boards {
+    list: MemberList,
+    keys: Vec<KeyPair>,
+}
+
+impl Boards {
+    fn new(seats: usize) -> Self {
+        let keys: Vec<KeyPair> = (0..seats).map(|_| KeyPair::generate().unwrap()).collect();
+        let listeners: Vec<TcpListener> =
+            keys.iter().map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap()).collect();
+        let seat = |(number, key): (usize, &KeyPair)| Seat {
+            name: char::from(b'a' + number as u8).to_string(),
+            address: listeners[number].local_addr().unwrap(),
+            key: key.public(),
+        };
+        let seats = keys.iter().enumerate().map(seat).collect();
+        Self { list: MemberList { name: "test".to_owned(), serial: 1, witness: None, seats }, keys }
+    }
+
+    fn open(&self, seat: usize) -> Cluster {
+        Cluster::open(self.list.clone(), self.keys[seat].clone(), settings()).expect("a free address")
+    }
+
+    fn open_all(&self) -> Vec<Cluster> {
+        (0..self.keys.len()).map(|seat| self.open(seat)).collect()
+    }
+}
+
+fn settings() -> ClusterSettings {
+    let messages = MessageSettings {
+        deadline: Duration::from_secs(20),
+        silence: Duration::from_secs(2),
+        ..MessageSettings::default()
+    };
+    ClusterSettings {
+        join_time: Duration::from_secs(20),
+        settle: Duration::from_secs(1),
+        silence: Duration::from_secs(4),
+        messages,
+        ..ClusterSettings::default()
+    }
+}
+
+/// Lets these seats join an epoch, each on a thread, and sums 1 over it.
+fn join_all(clusters: &mut [&mut Cluster]) -> Vec<(Epoch, u64)> {
+    thread::scope(|scope| {
+        // On a busy machine a member may be late, and the epoch ends before its first operation. Then all join again.
+        let join = |cluster: &mut Cluster| loop {
+            let mut epoch = cluster.join().expect("an epoch");
+            let mut sum = [1u64];
+            match epoch.group.all_reduce(ReduceOp::Sum, &mut sum) {
+                Ok(()) => return (epoch, sum[0]),
+                Err(CollectiveError::EpochFailed { .. }) => {}
+                Err(other) => panic!("{other}"),
+            }
+        };
+        let threads: Vec<_> = clusters.iter_mut().map(|cluster| scope.spawn(move || join(cluster))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    })
+}
+
+fn members(epochs: &[(Epoch, u64)]) -> Vec<Vec<usize>> {
+    epochs.iter().map(|(epoch, _)| epoch.members.iter().collect()).collect()
+}
+
+#[test]
+fn seats_join_one_epoch_and_go_on_without_one_that_fails() {
+    let boards = Boards::new(3);
+    let mut clusters = boards.open_all();
+    let mut first = join_all(&mut clusters.iter_mut().collect::<Vec<_>>());
+    assert_eq!(members(&first), [[0, 1, 2]; 3]);
+    assert!(first.iter().all(|(_, sum)| *sum == 3));
+    let number = first[0].0.number;
+    assert!(first.iter().all(|(epoch, _)| epoch.number == number));
+
+    // Seat 1 ends, with all that it holds.
+    drop(clusters.remove(1));
+    drop(first.remove(1));
+    for (epoch, _) in &mut first {
+        let error = epoch.group.all_reduce(ReduceOp::Sum, &mut [1u64]).expect_err("a member is gone");
+        let CollectiveError::EpochFailed { epoch: failed, rank, .. } = error else { panic!("{error}") };
+        assert_eq!((failed, epoch.seat(rank)), (number, 1));
+    }
+    drop(first);
+    let second = join_all(&mut clusters.iter_mut().collect::<Vec<_>>());
+    assert_eq!(members(&second), [[0, 2]; 2]);
+    assert!(second.iter().all(|(epoch, sum)| *sum == 2 && epoch.number > number));
+
+    // It comes back, waits, and is in the next epoch.
+    let mut back = boards.open(1);
+    let third = thread::scope(|scope| {
+        let back = scope.spawn(|| join_all(&mut [&mut back]));
+        let start = Instant::now();
+        while !clusters[0].monitor().waiting().contains(1) {
+            assert!(
+                start.elapsed() < Duration::from_secs(20),
+                "seat 1 does not ask: {:?}",
+                clusters[0].monitor().seats()
+            );
+            thread::yield_now();
+        }
+        drop(second);
+        let mut third = join_all(&mut clusters.iter_mut().collect::<Vec<_>>());
+        third.extend(back.join().unwrap());
+        third
+    });
+    assert_eq!(members(&third), [[0, 1, 2]; 3]);
+    assert!(third.iter().all(|(_, sum)| *sum == 3));
+}
+
+#[test]
+fn a_seat_without_enough_others_is_isolated() {
+    let boards = Boards::new(3);
+    let short = ClusterSettings { join_time: Duration::from_millis(700), ..settings() };
+    let mut cluster = Cluster::open(boards.list.clone(), boards.keys[2].clone(), short).unwrap();
+    let error = cluster.join().err().expect("nobody else is there");
+    assert!(
+        matches!(&error, ClusterError::Isolated { reachable, seats: 3, needed: 2 } if reachable == &["c"]),
+        "{error}"
+    );
+    let seats = cluster.monitor().seats();
+    let fault = seats[0].fault.as_deref().expect("a reason");
+    assert_eq!(fault, format!("nobody listens at {}", boards.list.seats[0].address));
+    assert!(!seats[0].is_reachable && seats[2].is_reachable);
+
+    cluster.monitor().interrupt();
+    let error = cluster.join().err().expect("it was interrupted");
+    assert!(matches!(error, ClusterError::Interrupted), "{error}");
+
+    // One that can be reached but does not join is named.
+    let _idle = boards.open(0);
+    let error = cluster.join().err().expect("seat a does not join");
+    match error {
+        ClusterError::NotJoined { missing, .. } => assert_eq!(missing, ["a", "b"]),
+        // The connection came too late.
+        ClusterError::Isolated { .. } => {}
+        other => panic!("{other}"),
+    }
+}
+
+#[test]
+fn half_of_the_seats_go_on_with_the_witness() {
+    let mut boards = Boards::new(2);
+    boards.list.witness = Some(1);
+    let mut cluster = boards.open(1);
+    let epoch = join_all(&mut [&mut cluster]);
+    assert_eq!(members(&epoch), [[1]]);
+    assert_eq!(epoch[0].1, 1);
+}
+
+#[test]
+fn seats_with_another_list_or_key_are_refused_by_name() {
+    let boards = Boards::new(2);
+    let _a = boards.open(0);
+    let newer = MemberList { serial: 2, ..boards.list.clone() };
+    let fault_of = |cluster: &Cluster| {
+        let start = Instant::now();
+        loop {
+            assert!(start.elapsed() < Duration::from_secs(20), "no fault: {:?}", cluster.monitor().seats());
+            match cluster.monitor().seats().swap_remove(0).fault {
+                Some(fault) => return fault,
+                None => thread::yield_now(),
+            }
+        }
+    };
+    let b = Cluster::open(newer, boards.keys[1].clone(), settings()).unwrap();
+    assert_eq!(
+        fault_of(&b),
+        "it refuses this seat: its list of members has the serial number 1, this one 2; copy the newer list to all seats"
+    );
+    drop(b);
+
+    // A board that was removed from the list, whose place another has taken.
+    let (mut stolen, stranger) = (boards.list.clone(), KeyPair::generate().unwrap());
+    stolen.seats[1].key = stranger.public();
+    let error = Cluster::open(boards.list.clone(), stranger.clone(), settings()).err().expect("no seat");
+    assert!(matches!(error, ClusterError::NoSeat { serial: 1 }), "{error}");
+    let b = Cluster::open(stolen, stranger, settings()).unwrap();
+    assert_eq!(
+        fault_of(&b),
+        "it refuses this seat: its list of members differs, although both have the serial number 1"
+    );
+}
+
+#[test]
+fn the_signed_list_opens_the_seat_of_the_key() {
+    let folder = tempfile::tempdir().unwrap();
+    let (boards, operator) = (Boards::new(2), SigningKey::generate().unwrap());
+    let path = folder.path().join("members");
+    std::fs::write(&path, boards.list.sign(&operator).unwrap()).unwrap();
+    let list = MemberList::read(&path, &operator.verifying_key()).unwrap();
+    let cluster = Cluster::open(list, boards.keys[1].clone(), settings()).unwrap();
+    assert_eq!((cluster.seat(), cluster.address()), (1, boards.list.seats[1].address));
+    let taken: SocketAddr = cluster.address();
+    let again =
+        Cluster::open(boards.list.clone(), boards.keys[1].clone(), settings()).err().expect("it is taken");
+    assert!(matches!(&again, ClusterError::Listen { address, .. } if *address == taken), "{again}");
+}
