@@ -6,6 +6,7 @@
 mod bench;
 mod board;
 mod camera;
+mod cluster;
 mod code;
 mod contract;
 mod doctor;
@@ -35,6 +36,7 @@ pub use board::{
 pub use camera::{
     CAMERAS_SCHEMA, CameraControlJson, CameraFormatJson, CameraJson, CameraList, CameraSizeJson,
 };
+pub use cluster::{CLUSTER_KEY_SCHEMA, CLUSTER_LIST_SCHEMA, ClusterKey, ClusterList, ClusterSeat};
 pub use code::{CODES_SCHEMA, CodeList, CodePage};
 pub use contract::{CONTRACTS, Contract};
 pub use doctor::{BoardFileVerdict, DOCTOR_SCHEMA, DoctorReport, MachinePart, PartState};
@@ -61,10 +63,10 @@ pub use result::{
     TensorJson, TrackJson, ZoneEventJson,
 };
 pub use status::{
-    ActuatorStatus, ClockStatus, DUMP_SCHEMA, Dump, EVENT_SCHEMA, EnergyStatus, EventJson, FanStatus,
-    GovernorStatus, HEALTH_SCHEMA, Health, LaneStatus, LateFrames, MemoryStatus, ModelStatus, RailStatus,
-    STATUS_SCHEMA, SensorsStatus, Status, StreamStatus, StuckPart, TemperatureStatus, TraceEntry,
-    UnknownValue,
+    ActuatorStatus, ClockStatus, ClusterStatus, DUMP_SCHEMA, Dump, EVENT_SCHEMA, EnergyStatus, EventJson,
+    FanStatus, GovernorStatus, HEALTH_SCHEMA, Health, LaneStatus, LateFrames, MemoryStatus, ModelStatus,
+    RailStatus, STATUS_SCHEMA, SeatStatus, SensorsStatus, Status, StreamStatus, StuckPart, TemperatureStatus,
+    TraceEntry, UnknownValue,
 };
 pub use summary::{
     Dropped, EndState, LaneMemory, LineSummary, MemorySummary, ModelMemory, ModelSummary, PlannedMemory,

@@ -47,6 +47,9 @@ pub struct Status {
     /// Power and thermal governor; absent where the board file has none.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub governor: Option<GovernorStatus>,
+    /// Cluster of boards in which this one has a seat; absent where the board file has none.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub cluster: Option<ClusterStatus>,
     /// Latest events, oldest first.
     pub events: Vec<EventJson>,
 }
@@ -441,4 +444,38 @@ pub struct TraceEntry {
     /// Number of frames, images or occurrences.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub count: Option<u64>,
+}
+
+/// Cluster of boards, as one of its seats sees it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ClusterStatus {
+    /// Name of the cluster.
+    pub name: String,
+    /// Serial number of the list of members.
+    pub serial: u32,
+    /// Name of this board's seat.
+    pub seat: String,
+    /// Number of the epoch in which this seat takes part: a membership, from the time when its members have joined until one fails or
+    /// leaves; absent where it waits for one.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub epoch: Option<u32>,
+    /// Reason for which there is no epoch, as a sentence.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub fault: Option<String>,
+    /// All seats, in the order of the list.
+    pub seats: Vec<SeatStatus>,
+}
+
+/// Seat of a cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SeatStatus {
+    /// Name of the seat.
+    pub name: String,
+    /// Address at which the others reach it.
+    pub address: String,
+    /// `member` of this seat's epoch; `waiting` for an epoch; `reachable`: connected, but neither; `unreachable`.
+    pub state: String,
+    /// Reason for which it could not be reached last, as a sentence; absent where it can be, or did not have to be tried.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub fault: Option<String>,
 }

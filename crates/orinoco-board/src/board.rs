@@ -7,7 +7,7 @@ use std::time::Duration;
 use orinoco_core::{Diagnosis, DropPolicy, Resize};
 use orinoco_uri::SourceUri;
 
-use crate::{ChosenLevels, GovernorSpec, ModelLevel, ModelLevels, OtlpSpec, SinkSpec};
+use crate::{ChosenLevels, ClusterSpec, GovernorSpec, ModelLevel, ModelLevels, OtlpSpec, SinkSpec};
 
 /// Checked board: engines, models and streams of one board.
 #[derive(Clone, Debug)]
@@ -26,6 +26,8 @@ pub struct Board {
     pub sensors: SensorsSpec,
     /// Export to an OpenTelemetry collector by the daemon; `None` exports nothing.
     pub otlp: Option<OtlpSpec>,
+    /// Seat of the board in a cluster, which the daemon takes; `None` where it has none.
+    pub cluster: Option<ClusterSpec>,
     /// Power and thermal governor; `None` where nothing is governed.
     pub governor: Option<GovernorSpec>,
     /// Models; streams refer to them by index.

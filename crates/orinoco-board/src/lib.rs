@@ -9,6 +9,7 @@
 
 mod board;
 mod capabilities;
+mod cluster;
 mod detect;
 mod error;
 mod governor;
@@ -26,6 +27,7 @@ pub use board::{
     SocketSpec, TrackSpec, TrackerSpec, Written,
 };
 pub use capabilities::Capabilities;
+pub use cluster::ClusterSpec;
 pub use detect::{CounterReport, Detection, Fact, PowerMode, Problem, RailReport, ThermalZone, detect};
 pub use error::{BoardError, SourceFault};
 pub use governor::{GovernorActuator, GovernorSpec};

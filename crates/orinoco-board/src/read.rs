@@ -12,6 +12,7 @@ use orinoco_core::codes;
 use orinoco_core::text::count;
 use orinoco_uri::{Scheme, SourceUri};
 
+use crate::cluster::read_cluster;
 use crate::otlp::read_otlp;
 use crate::{
     Board, BoardError, BoardModel, BoardStream, Capabilities, ControlSpec, Inference, ModelLevels,
@@ -52,6 +53,7 @@ pub fn load(path: &Path, known: &Capabilities<'_>, vars: &Vars) -> Result<Board,
     let control = read_control(top.table("control"));
     let sensors = read_sensors(top.table("sensors"));
     let otlp = read_otlp(&top);
+    let cluster = read_cluster(&top);
     let governor = governor::read_governor(top.table("governor"), top.has("governor"));
     let lanes = top.integer("lanes", 1..=LANES_MAX).map_or(1, as_usize);
     let models: Vec<BoardModel> = top.tables("model").into_iter().map(read_model).collect();
@@ -83,7 +85,20 @@ pub fn load(path: &Path, known: &Capabilities<'_>, vars: &Vars) -> Result<Board,
         return Err(BoardError::Sources { models, streams });
     }
     let streams = streams.into_iter().flatten().collect();
-    Ok(Board { name, inference, memory, lanes, control, sensors, otlp, governor, models, streams, files })
+    Ok(Board {
+        name,
+        inference,
+        memory,
+        lanes,
+        control,
+        sensors,
+        otlp,
+        cluster,
+        governor,
+        models,
+        streams,
+        files,
+    })
 }
 
 fn read_name(top: &TableReader<'_>, path: &Path) -> String {

@@ -62,6 +62,7 @@ impl Change {
             ("[control]", running.control != wanted.control),
             ("[sensors]", running.sensors != wanted.sensors),
             ("[otlp]", running.otlp != wanted.otlp),
+            ("[cluster]", running.cluster != wanted.cluster),
             ("[governor]", running.governor != wanted.governor),
         ];
         let mut models = same_models(running, wanted, facts);
@@ -185,7 +186,7 @@ fn renew_states(
 mod tests {
     use super::*;
     use crate::testing::uri;
-    use orinoco_board::{ControlSpec, Inference, ObjectSelectionSpec, OtlpSpec, SensorsSpec};
+    use orinoco_board::{ClusterSpec, ControlSpec, Inference, ObjectSelectionSpec, OtlpSpec, SensorsSpec};
     use proptest::prelude::*;
     use std::collections::BTreeMap;
     use std::time::Duration;
@@ -210,6 +211,7 @@ mod tests {
             control: ControlSpec::default(),
             sensors: SensorsSpec::default(),
             otlp: None,
+            cluster: None,
             governor: None,
             lanes: 1,
             models: models.iter().map(model).collect(),
@@ -345,6 +347,9 @@ mod tests {
         assert_eq!(keys(&Board { sensors, ..from.clone() }), ["[sensors]"]);
         let otlp = Some(OtlpSpec::default());
         assert_eq!(keys(&Board { otlp, ..from.clone() }), ["[otlp]"]);
+        let (list, key) = ("members".into(), "seat.key".into());
+        let cluster = Some(ClusterSpec { list, key, operator_key: "0f".repeat(32), listen: None });
+        assert_eq!(keys(&Board { cluster, ..from.clone() }), ["[cluster]"]);
         let inference = Inference { threads: 7, ..Inference::default() };
         assert_eq!(keys(&Board { lanes: 2, inference, ..from.clone() }), ["lanes", "[inference]"]);
         assert!(keys(&Board { name: "other".to_owned(), ..from.clone() }).is_empty());

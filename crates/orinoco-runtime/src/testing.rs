@@ -53,6 +53,7 @@ pub(crate) fn board(lanes: usize, streams: &[(&str, &str)]) -> Board {
         control: ControlSpec::default(),
         sensors: SensorsSpec::default(),
         otlp: None,
+        cluster: None,
         governor: None,
         models,
         streams,

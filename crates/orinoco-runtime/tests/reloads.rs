@@ -91,6 +91,7 @@ fn board(number: usize) -> Board {
         control: ControlSpec::default(),
         sensors: SensorsSpec::default(),
         otlp: None,
+        cluster: None,
         governor: None,
         lanes: 2,
         models: vec![first, second],

@@ -48,6 +48,9 @@ pub(crate) enum Command {
     /// Detect the board, and list and show what is publicly known of boards
     #[command(subcommand)]
     Board(BoardCommand),
+    /// Make keys and signed member lists, with which boards form a cluster
+    #[command(subcommand)]
+    Cluster(ClusterCommand),
     /// Benchmark one stage against this machine's limit
     #[command(subcommand)]
     Bench(BenchCommand),
@@ -68,6 +71,37 @@ pub(crate) enum Command {
     Completions {
         /// Shell to complete in
         shell: clap_complete::Shell,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ClusterCommand {
+    /// Make a board's key pair, and print its public key for the member list
+    Keygen {
+        /// New file for the key pair; it must stay on the board
+        #[arg(value_name = "FILE")]
+        key: PathBuf,
+    },
+    /// Sign a member list, and print the operator's public key for the board files
+    Sign {
+        /// Member list: lines `orinoco-cluster 1`, `name`, `serial`, perhaps `witness`, and a line `seat NAME ADDRESS PUBLIC-KEY` for each board
+        #[arg(value_name = "LIST")]
+        list: PathBuf,
+        /// File with the operator's signing key; it is made if it is not there. Keep it off the boards
+        #[arg(long, value_name = "FILE")]
+        key: PathBuf,
+        /// New file for the signed list, to be copied to all boards
+        #[arg(short, long, value_name = "FILE")]
+        output: PathBuf,
+    },
+    /// Check the signature of a member list, and show its seats
+    Check {
+        /// Signed member list
+        #[arg(value_name = "LIST")]
+        list: PathBuf,
+        /// Operator's public key (64 hexadecimal digits)
+        #[arg(long, value_name = "KEY")]
+        operator_key: String,
     },
 }
 

@@ -3,6 +3,7 @@
 pub(crate) mod bench;
 pub(crate) mod board;
 pub(crate) mod cameras;
+pub(crate) mod cluster;
 pub(crate) mod doctor;
 pub(crate) mod eval;
 pub(crate) mod explain;

@@ -11,6 +11,7 @@ use orinoco_runtime::Monitor;
 use orinoco_server::{ControlSocket, Limits, Listeners, LoopbackListener, Monitored, Server};
 use orinoco_telemetry::Metric;
 
+use crate::cluster::ClusterView;
 use crate::journal::{self, Level};
 
 /// Opens the control socket and the TCP listener that the board file has, and starts their server; `None` if there are
@@ -43,6 +44,8 @@ fn warn(fault: Diagnosis) {
 /// Run that a control socket reports on.
 pub(crate) struct MonitoredRun {
     monitor: Monitor,
+    /// The board's seat in a cluster, where it has one.
+    cluster: Option<ClusterView>,
     /// Counts of the OTLP exporter, where there is one.
     otlp: Option<Arc<Counts>>,
     /// Whether metrics have the names of Triton Inference Server, too.
@@ -51,14 +54,19 @@ pub(crate) struct MonitoredRun {
 
 impl MonitoredRun {
     /// Creates the view of a run for its control socket.
-    pub(crate) fn new(monitor: Monitor, otlp: Option<Arc<Counts>>, nv_inference: bool) -> Self {
-        Self { monitor, otlp, nv_inference }
+    pub(crate) fn new(
+        monitor: Monitor,
+        cluster: Option<ClusterView>,
+        otlp: Option<Arc<Counts>>,
+        nv_inference: bool,
+    ) -> Self {
+        Self { monitor, cluster, otlp, nv_inference }
     }
 }
 
 impl Monitored for MonitoredRun {
     fn status(&self) -> Status {
-        self.monitor.status()
+        Status { cluster: self.cluster.as_ref().map(ClusterView::status), ..self.monitor.status() }
     }
 
     fn metrics(&self) -> Vec<Metric> {

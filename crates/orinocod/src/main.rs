@@ -2,6 +2,7 @@
 //! board file again: streams join and leave, the others run on. On SIGTERM it stops the sources, lets the frames in work
 //! finish, and completes the outputs. Its control socket answers from before the start until the end.
 
+mod cluster;
 mod control;
 mod journal;
 mod otlp;
@@ -32,6 +33,7 @@ use sd_notify::NotifyState;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
+use cluster::HeldSeat;
 use control::MonitoredRun;
 use journal::{Journal, Level};
 use post_mortem::PostMortem;
@@ -100,6 +102,8 @@ fn run(args: &Args) -> Result<Exit, Faults> {
     let (file, own) = own.transpose()?.map_or((None, TakenFiles::default()), |(file, own)| (Some(file), own));
     let nv_inference = board.control.nv_inference_metrics;
     let otlp = otlp::settings(board.otlp.as_ref())?;
+    let clock = Arc::new(MonotonicClock::default());
+    let seat = board.cluster.as_ref().map(|spec| cluster::start(spec, clock)).transpose()?;
     let server = control::open(&board.control, Arc::new(MonotonicClock::default()))?;
     let mut pulse = Pulse::new();
     (options.earlier, options.own, options.end_unread) = (ExistingOutputs::Kept, own, false);
@@ -113,7 +117,8 @@ fn run(args: &Args) -> Result<Exit, Faults> {
     let exporter = otlp.map(|settings| otlp::start(&settings, &monitor)).transpose()?;
     if let Some(server) = &server {
         let counts = exporter.as_ref().map(Exporter::counts);
-        server.attach(Arc::new(MonitoredRun::new(monitor.clone(), counts, nv_inference)));
+        let cluster = seat.as_ref().map(HeldSeat::view);
+        server.attach(Arc::new(MonitoredRun::new(monitor.clone(), cluster, counts, nv_inference)));
     }
     journal::log(Level::Info, "running");
     notify(&[NotifyState::Ready]);
@@ -126,6 +131,7 @@ fn run(args: &Args) -> Result<Exit, Faults> {
     notify(&[NotifyState::Stopping]);
     // Before the journal's last lines: it may have something to say.
     exporter.into_iter().for_each(Exporter::stop);
+    seat.into_iter().for_each(HeldSeat::stop);
     finish(file, &summary)
 }
 

@@ -103,6 +103,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         &[
             "orinoco-api",
             "orinoco-board",
+            "orinoco-collective",
             "orinoco-config",
             "orinoco-core",
             "orinoco-model",

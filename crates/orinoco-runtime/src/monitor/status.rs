@@ -65,6 +65,8 @@ pub(super) fn of(view: &View) -> Status {
         sensors: readings.sensors.clone(),
         energy: energy(&readings.energy),
         governor: view.governor(),
+        // The daemon adds it: a run knows no other boards.
+        cluster: None,
         events,
     }
 }

@@ -24,6 +24,7 @@ fn board(streams: &[&str]) -> Board {
         control: ControlSpec::default(),
         sensors: SensorsSpec::default(),
         otlp: None,
+        cluster: None,
         governor: None,
         models,
         streams,

@@ -124,6 +124,7 @@ fn foreground(args: &RunArgs, source: &str, json: bool) -> Result<Board, BoardEr
         control: ControlSpec::default(),
         sensors: SensorsSpec::default(),
         otlp: None,
+        cluster: None,
         governor: None,
         lanes: 1,
         models,

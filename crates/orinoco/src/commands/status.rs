@@ -1,7 +1,8 @@
 //! `orinoco status`: the state of a running daemon.
 
 use orinoco_api::{
-    EnergyFigure, EnergyStatus, GovernorStatus, MemoryStatus, SensorsStatus, Status, StreamStatus,
+    ClusterStatus, EnergyFigure, EnergyStatus, GovernorStatus, MemoryStatus, SensorsStatus, Status,
+    StreamStatus,
 };
 use orinoco_config::Faults;
 use orinoco_core::Exit;
@@ -32,6 +33,7 @@ fn text(status: &Status) -> String {
         lanes(status),
         format!("{}\n{}", memory_line(&status.memory), energy_line(&status.energy)),
         status.governor.as_ref().map(governor).unwrap_or_default(),
+        status.cluster.as_ref().map(cluster).unwrap_or_default(),
         rails(&status.sensors),
         temperatures(&status.sensors),
         clocks(status),
@@ -53,6 +55,21 @@ fn governor(governor: &GovernorStatus) -> String {
             .map(|fault| format!("         {}: {}; {}", fault.code, fault.cause, fault.next)),
     );
     lines.join("\n")
+}
+
+fn cluster(cluster: &ClusterStatus) -> String {
+    let epoch = match (cluster.epoch, &cluster.fault) {
+        (Some(epoch), _) => format!("epoch {epoch}"),
+        (None, Some(fault)) => format!("{YELLOW}no epoch: {fault}{RESET}"),
+        (None, None) => "no epoch yet".to_owned(),
+    };
+    let rows = cluster.seats.iter().map(|seat| {
+        let own = if seat.name == cluster.seat { "  (this board)" } else { "" };
+        let note = seat.fault.as_ref().map_or_else(|| own.to_owned(), |fault| format!("  {fault}"));
+        vec![seat.name.clone(), seat.address.clone(), format!("{}{note}", seat.state)]
+    });
+    let table = output::table(&["seat", "address", "state"], 3, rows.collect());
+    format!("cluster {}, list {}: {epoch}\n{table}", cluster.name, cluster.serial)
 }
 
 fn board_line(status: &Status) -> String {

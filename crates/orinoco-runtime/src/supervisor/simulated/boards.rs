@@ -95,6 +95,7 @@ impl Genome {
             control: ControlSpec::default(),
             sensors: SensorsSpec::default(),
             otlp: None,
+            cluster: None,
             governor: None,
             models,
             streams,

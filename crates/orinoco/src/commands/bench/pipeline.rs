@@ -36,6 +36,7 @@ pub(crate) fn run(args: &BenchPipelineArgs, json: bool) -> Result<Exit, Faults> 
         control: ControlSpec::default(),
         sensors: SensorsSpec::default(),
         otlp: None,
+        cluster: None,
         governor: None,
         lanes: 1,
         models: vec![model],

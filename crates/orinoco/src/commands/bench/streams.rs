@@ -168,6 +168,7 @@ impl Bench {
             control: ControlSpec::default(),
             sensors: SensorsSpec::default(),
             otlp: None,
+            cluster: None,
             governor: None,
             lanes: self.lanes,
             models: if with_model { vec![self.model.clone()] } else { Vec::new() },

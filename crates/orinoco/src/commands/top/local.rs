@@ -104,6 +104,7 @@ fn status(
             not_measured: Some("energy is counted by the daemon only".to_owned()),
         },
         governor: None,
+        cluster: None,
         events: vec![event],
     }
 }

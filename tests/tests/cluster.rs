@@ -1,0 +1,150 @@
+//! Daemons on this machine that form a cluster, from keys and a signed list to a board that ends and comes back.
+
+#![expect(clippy::disallowed_methods, reason = "the test waits for real threads or processes")]
+
+use std::fs;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use orinoco_api::{ClusterKey, ClusterList, ClusterStatus, Status};
+use orinoco_tests::{assert_one_sentence, binary, orinoco, root, signal, wait};
+
+/// Maximum time that a test waits for a daemon.
+const WAIT_MAX: Duration = Duration::from_secs(60);
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("a path that is text")
+}
+
+/// Makes a key as `command` says, and returns its public part.
+fn key(command: &[&str]) -> String {
+    let output = orinoco(&[&["--json", "cluster"], command].concat()).output().expect("orinoco starts");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice::<ClusterKey>(&output.stdout).expect("a key").public_key
+}
+
+/// Keys and the signed list of three boards in a folder. Returns the operator's key.
+fn set_up(dir: &Path) -> String {
+    let listeners = [(); 3].map(|()| TcpListener::bind(("127.0.0.1", 0)).expect("a port"));
+    let mut list = "orinoco-cluster 1\nname crossing\nserial 1\n".to_owned();
+    for (name, listener) in ["a", "b", "c"].iter().zip(&listeners) {
+        let public = key(&["keygen", text(&dir.join(format!("{name}.key")))]);
+        list += &format!("seat {name} {} {public}\n", listener.local_addr().expect("an address"));
+    }
+    fs::write(dir.join("list"), list).expect("written");
+    let (unsigned, operator, signed) = (dir.join("list"), dir.join("operator.key"), dir.join("members"));
+    key(&["sign", text(&unsigned), "--key", text(&operator), "--output", text(&signed)])
+}
+
+struct Daemon {
+    child: Child,
+    socket: PathBuf,
+}
+
+impl Daemon {
+    fn start(dir: &Path, name: &str, operator: &str) -> Self {
+        let (board, socket) = (dir.join(format!("{name}.toml")), dir.join(format!("{name}.sock")));
+        let board_text = format!(
+            "version = 1\n[control]\nsocket = '{}'\n\
+             [cluster]\nlist = 'members'\noperator_key = '{operator}'\nkey = '{name}.key'\n\
+             [[stream]]\nname = 'gate'\nsource = 'test://ball?pace=pts'\nmodels = []\n",
+            socket.display()
+        );
+        fs::write(&board, board_text).expect("written");
+        let mut command = Command::new(binary("orinocod"));
+        command.arg("--board").arg(&board).current_dir(root()).stderr(Stdio::null());
+        Self { child: command.spawn().expect("starts"), socket }
+    }
+
+    /// Asks for the state of the cluster until it is as wanted.
+    fn cluster_until(&self, is_wanted: impl Fn(&ClusterStatus) -> bool) -> ClusterStatus {
+        let begin = Instant::now();
+        loop {
+            let arguments = ["--json", "status", "--socket", text(&self.socket)];
+            let output = orinoco(&arguments).output().expect("orinoco starts");
+            let status: Option<Status> = serde_json::from_slice(&output.stdout).ok();
+            let cluster = status.and_then(|status| status.cluster);
+            match cluster {
+                Some(cluster) if is_wanted(&cluster) => return cluster,
+                _ => assert!(begin.elapsed() < WAIT_MAX, "{cluster:?}"),
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
+
+fn members(cluster: &ClusterStatus) -> Vec<&str> {
+    let members = cluster.seats.iter().filter(|seat| seat.state == "member");
+    members.map(|seat| seat.name.as_str()).collect()
+}
+
+#[test]
+fn boards_form_a_cluster_and_go_on_without_one_that_fails() {
+    let dir = tempfile::tempdir().expect("temporary folder");
+    let operator = set_up(dir.path());
+    let start = |name| Daemon::start(dir.path(), name, &operator);
+    let (a, b, mut c) = (start("a"), start("b"), start("c"));
+    for daemon in [&a, &b, &c] {
+        let cluster = daemon.cluster_until(|cluster| members(cluster) == ["a", "b", "c"]);
+        assert_eq!((cluster.name.as_str(), cluster.serial), ("crossing", 1));
+    }
+
+    c.child.kill().expect("killed");
+    c.child.wait().expect("ended");
+    for daemon in [&a, &b] {
+        let cluster = daemon.cluster_until(|cluster| members(cluster) == ["a", "b"]);
+        assert_eq!(cluster.seats[2].state, "unreachable");
+    }
+
+    // It comes back, waits for the others' epoch to be old enough, and is in the next.
+    let c = start("c");
+    for daemon in [&a, &b, &c] {
+        daemon.cluster_until(|cluster| members(cluster) == ["a", "b", "c"]);
+    }
+
+    // Two of three end: the third has no epoch, and says why.
+    for daemon in [b, c] {
+        signal(&daemon.child, "TERM");
+        assert_eq!(wait(daemon.child, WAIT_MAX).0, Some(0));
+    }
+    let cluster = a.cluster_until(|cluster| cluster.epoch.is_none());
+    assert!(members(&cluster).is_empty());
+    let shown = orinoco(&["status", "--socket", text(&a.socket)]).output().expect("orinoco starts");
+    let shown = String::from_utf8_lossy(&shown.stdout);
+    assert!(shown.contains("cluster crossing, list 1: no epoch"), "{shown}");
+    assert!(shown.contains("unreachable"), "{shown}");
+    signal(&a.child, "TERM");
+    assert_eq!(wait(a.child, WAIT_MAX).0, Some(0));
+}
+
+#[test]
+fn a_list_is_checked_and_shown() {
+    let dir = tempfile::tempdir().expect("temporary folder");
+    let operator = set_up(dir.path());
+    let members = dir.path().join("members");
+    let check = |key: &str| {
+        let arguments = ["--json", "cluster", "check", text(&members), "--operator-key", key];
+        orinoco(&arguments).output().expect("orinoco starts")
+    };
+    let list: ClusterList = serde_json::from_slice(&check(&operator).stdout).expect("a list");
+    assert_eq!(list.seats.iter().map(|seat| seat.name.as_str()).collect::<Vec<_>>(), ["a", "b", "c"]);
+    let other = "0f".repeat(32);
+    let arguments = ["cluster", "check", text(&members), "--operator-key", &other];
+    let refused = orinoco(&arguments).output().expect("orinoco starts");
+    assert_one_sentence(&refused, 2, "E1004", &["members", "is not signed"]);
+    let again =
+        orinoco(&["cluster", "keygen", text(&dir.path().join("a.key"))]).output().expect("orinoco starts");
+    assert_one_sentence(&again, 2, "E1004", &["a.key", "exists"]);
+}
+
+#[test]
+fn a_daemon_whose_seat_cannot_be_taken_says_why() {
+    let dir = tempfile::tempdir().expect("temporary folder");
+    let operator = set_up(dir.path());
+    key(&["keygen", text(&dir.path().join("stolen.key"))]);
+    let daemon = Daemon::start(dir.path(), "stolen", &operator);
+    let (exit, _) = wait(daemon.child, WAIT_MAX);
+    assert_eq!(exit, Some(2));
+}
