@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use snow::Builder;
+use snow::params::DHChoice;
+use snow::resolvers::{CryptoResolver, DefaultResolver};
 use thiserror::Error;
 use zeroize::Zeroizing;
 
@@ -72,6 +74,12 @@ pub enum KeyError {
         /// First word of such a file.
         kind: &'static str,
     },
+    /// The file holds a public key that is not the one of its secret key.
+    #[error("{path} holds a public key that does not belong to its secret key; generate a new key pair")]
+    Pair {
+        /// The file.
+        path: PathBuf,
+    },
     /// The system has no randomness.
     #[error("the system provides no randomness: {0}")]
     Randomness(String),
@@ -99,11 +107,15 @@ impl KeyPair {
     /// Reads a key pair from a file that [`KeyPair::write`] has written.
     ///
     /// # Errors
-    /// If the file cannot be read, if other users can read it, or if it holds something else.
+    /// If the file cannot be read, if other users can read it, if it holds something else, or if its keys are not a pair.
     pub fn read(path: &Path) -> Result<Self, KeyError> {
         let keys = read_secret(path, PAIR_FILE, 2)?;
         let [secret, public] = keys.try_into().expect("two keys");
-        Ok(Self { secret, public: PublicKey(*public) })
+        let public = PublicKey(*public);
+        match public == public_of(&secret) {
+            true => Ok(Self { secret, public }),
+            false => Err(KeyError::Pair { path: path.to_owned() }),
+        }
     }
 
     /// Writes the key pair to a new file that only this user can read.
@@ -191,6 +203,13 @@ pub(super) fn random_key() -> Result<Zeroizing<[u8; KEY_BYTES]>, KeyError> {
     let mut key = Zeroizing::new([0; KEY_BYTES]);
     getrandom::fill(&mut *key).map_err(|error| KeyError::Randomness(error.to_string()))?;
     Ok(key)
+}
+
+/// The public key of a secret one.
+fn public_of(secret: &[u8; KEY_BYTES]) -> PublicKey {
+    let mut curve = DefaultResolver.resolve_dh(&DHChoice::Curve25519).expect("a curve that snow knows");
+    curve.set(secret);
+    PublicKey(curve.pubkey().try_into().expect("keys of Curve25519 have 32 bytes"))
 }
 
 pub(super) fn to_text(key: &[u8; KEY_BYTES]) -> Zeroizing<String> {
@@ -293,6 +312,16 @@ mod tests {
             let error = GroupKey::read(&path).unwrap_err();
             assert!(error.to_string().contains("chmod 600"), "{mode:o}: {error}");
         }
+    }
+
+    #[test]
+    fn keys_of_two_pairs_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("pair");
+        let (own, other) = (KeyPair::generate().unwrap(), KeyPair::generate().unwrap());
+        KeyPair { secret: own.secret, public: other.public }.write(&path).unwrap();
+        let error = KeyPair::read(&path).unwrap_err();
+        assert!(matches!(error, KeyError::Pair { .. }), "{error}");
     }
 
     #[test]
