@@ -14,6 +14,7 @@ use super::seats::SeatSet;
 use super::shared::{Assembly, Shared};
 use crate::JoinError;
 use crate::clock::pause;
+use crate::message::Moved;
 use crate::tcp::{Lobby, PacketLink, Use, lower, raise, wait_for};
 
 /// Longest time until a thread sees that the seat is closed.
@@ -55,9 +56,10 @@ impl<'s> Control<'s> {
     fn run(mut self) {
         while !self.shared.lock().is_ending {
             self.admit();
-            self.receive();
+            let has_more = self.receive();
             let due = self.act();
-            self.wait(due.saturating_sub(self.shared.now()));
+            let rest = due.saturating_sub(self.shared.now());
+            self.wait(if has_more { Duration::ZERO } else { rest });
         }
     }
 
@@ -71,13 +73,16 @@ impl<'s> Control<'s> {
         }
     }
 
-    fn receive(&mut self) {
+    /// Reads some packets of each seat. Returns whether there may be more.
+    fn receive(&mut self) -> bool {
         let mut state = self.shared.lock();
         let now = self.shared.now();
+        let mut has_more = false;
         for (seat, place) in self.links.iter_mut().enumerate() {
             let Some(link) = place else { continue };
-            let mut is_right = link.receive();
-            while let Some(packet) = link.next_packet::<PACKET_BYTES>() {
+            has_more |= matches!(link.read(), Moved::Bytes(_));
+            let mut is_right = true;
+            for packet in link.packets::<PACKET_BYTES>() {
                 match Packet::decode(&packet) {
                     Some(packet) => state.membership.received(seat, packet, now),
                     None => is_right = false,
@@ -88,6 +93,7 @@ impl<'s> Control<'s> {
                 state.membership.closed(seat, now);
             }
         }
+        has_more
     }
 
     /// Does what is due, and sends packets. Returns the time at which something is due next.

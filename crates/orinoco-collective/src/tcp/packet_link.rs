@@ -58,35 +58,31 @@ impl PacketLink {
         }
     }
 
-    /// Reads what has come. `false` if it was damaged.
-    #[must_use]
-    pub(crate) fn receive(&mut self) -> bool {
-        let mut bytes = [0; READ_BYTES];
-        while !self.is_closed {
-            match self.connection.read(&mut bytes) {
-                Moved::Bytes(count) => self.pending.extend_from_slice(&bytes[..count]),
-                Moved::Later => break,
-                Moved::Closed => self.is_closed = true,
-                Moved::Damaged => {
-                    self.is_closed = true;
-                    return false;
-                }
-            }
+    /// Reads some bytes: a peer that sends without end waits then, until others were read.
+    pub(crate) fn read(&mut self) -> Moved {
+        if self.is_closed {
+            return Moved::Closed;
         }
-        true
+        let mut bytes = [0; READ_BYTES];
+        let moved = self.connection.read(&mut bytes);
+        match moved {
+            Moved::Bytes(count) => self.pending.extend_from_slice(&bytes[..count]),
+            Moved::Later => {}
+            Moved::Closed | Moved::Damaged => self.is_closed = true,
+        }
+        moved
     }
 
-    /// The next packet that has come whole.
-    pub(crate) fn next_packet<const BYTES: usize>(&mut self) -> Option<[u8; BYTES]> {
-        let packet = *self.pending.first_chunk::<BYTES>()?;
-        self.pending.drain(..BYTES);
-        Some(packet)
+    /// Takes the packets that have come whole.
+    pub(crate) fn packets<const BYTES: usize>(&mut self) -> Vec<[u8; BYTES]> {
+        let (packets, _) = self.pending.as_chunks::<BYTES>();
+        let packets = packets.to_vec();
+        self.pending.drain(..packets.len() * BYTES);
+        packets
     }
 
     /// Drops what has come.
-    pub(crate) fn discard(&mut self) {
-        // Damaged or not, nobody needs it.
-        let _ = self.receive();
+    pub(crate) fn clear(&mut self) {
         self.pending.clear();
     }
 

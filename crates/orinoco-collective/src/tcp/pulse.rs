@@ -12,7 +12,7 @@ use super::connection::Connection;
 use super::packet_link::PacketLink;
 use super::socket::{flag, lower, raise, wait_for};
 use crate::clock::Ticks;
-use crate::message::{Health, NOTICE_BYTES, Notice};
+use crate::message::{Health, Moved, NOTICE_BYTES, Notice};
 
 /// Health of a group, kept up by a thread.
 pub(super) struct Pulse {
@@ -84,10 +84,11 @@ struct Worker {
 impl Worker {
     fn run(mut self) {
         while !self.pulse.has_left.load(Ordering::Acquire) {
-            self.receive();
+            let has_more = self.receive();
             self.send();
             let due = self.pulse.health(|health| health.poll_timeout());
-            self.wait(due.saturating_sub(self.pulse.now()));
+            let rest = due.saturating_sub(self.pulse.now());
+            self.wait(if has_more { Duration::ZERO } else { rest });
         }
         self.send();
         self.linger();
@@ -100,15 +101,19 @@ impl Worker {
         lower(&self.pulse.wake);
     }
 
-    fn receive(&mut self) {
+    /// Reads some notices of each peer. Returns whether there may be more.
+    fn receive(&mut self) -> bool {
         let now = self.pulse.now();
+        let mut has_more = false;
         for (peer, link) in self.links.iter_mut().enumerate() {
             let Some(link) = link else { continue };
-            if !link.receive() {
-                self.pulse.health(|health| health.refused(peer));
-            }
+            let moved = link.read();
+            has_more |= matches!(moved, Moved::Bytes(_));
             self.pulse.health(|health| {
-                while let Some(notice) = link.next_packet::<NOTICE_BYTES>() {
+                if moved == Moved::Damaged {
+                    health.refused(peer);
+                }
+                for notice in link.packets::<NOTICE_BYTES>() {
                     match Notice::decode(&notice, self.pulse.epoch) {
                         Some(notice) => health.received(peer, notice, now),
                         None => health.refused(peer),
@@ -119,6 +124,7 @@ impl Worker {
                 }
             });
         }
+        has_more
     }
 
     fn send(&mut self) {
@@ -145,12 +151,16 @@ impl Worker {
         let start = Ticks::now();
         self.links.iter().flatten().for_each(PacketLink::shut_down);
         loop {
-            self.links.iter_mut().flatten().for_each(PacketLink::discard);
+            let mut has_more = false;
+            for link in self.links.iter_mut().flatten() {
+                has_more |= matches!(link.read(), Moved::Bytes(_));
+                link.clear();
+            }
             let waited = Ticks::now().since(start);
             if waited >= self.pulse.silence || self.links.iter().flatten().all(PacketLink::is_closed) {
                 return;
             }
-            self.wait(self.pulse.silence - waited);
+            self.wait(if has_more { Duration::ZERO } else { self.pulse.silence - waited });
         }
     }
 }

@@ -6,11 +6,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use orinoco_collective::{
-    CollectiveError, Communicator, FailureCause, GroupKey, Rendezvous, TcpGroup,
+    CollectiveError, Communicator, FailureCause, GroupKey, Notice, Rendezvous, TcpGroup,
 };
 
 use crate::faults::orders;
-use crate::peer::{MESSAGES, Peer, connect, for_use, free_address, hello, plain};
+use crate::peer::{MESSAGES, Peer, connect, for_use, free_address, hello, plain, repeat};
 use crate::process::{Process, Report, name, resources};
 use crate::worker::Orders;
 use crate::{SILENCE, turn};
@@ -181,4 +181,25 @@ fn a_peer_that_says_nothing_is_named_after_the_silence() {
     let _turn = turn();
     let error = with_peer(Duration::from_secs(20), barrier, |_| {});
     assert_cause(&error, |cause| matches!(cause, FailureCause::Silent(_)));
+}
+
+/// Notices without end are read a bounded number at a time: they take no memory, and this rank's own signs of life go on. The thread
+/// that reads them ends when the group is left.
+#[test]
+fn a_peer_that_floods_notices_takes_no_memory_and_holds_no_thread() {
+    let _turn = turn();
+    let before = resources();
+    let (mut flood, mut most_kib) = (None, 0);
+    let error = with_peer(Duration::from_millis(2500), barrier, |peer| {
+        let mut stream = peer.notices.try_clone().unwrap();
+        let notices = Notice::Alive { awaited: None }.encode(0).repeat(8192);
+        flood = Some(repeat(move || stream.write_all(&notices).is_ok()));
+        for _ in 0..20 {
+            thread::sleep(Duration::from_millis(100));
+            most_kib = most_kib.max(resources().memory_kib);
+        }
+    });
+    assert_cause(&error, |cause| matches!(cause, FailureCause::Late(_)));
+    let growth_kib = most_kib.saturating_sub(before.memory_kib);
+    assert!(growth_kib < FLAT_KIB, "{growth_kib} KiB more during the flood");
 }
