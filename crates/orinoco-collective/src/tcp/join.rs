@@ -179,7 +179,7 @@ impl Joining {
             let own_hello = self.hello(Use::Directory, 0, 0);
             let Some((connection, hello)) = lobby.next(self.rest(), &own_hello, answer) else {
                 let missing = (0..self.ranks).filter(|rank| found[*rank].is_none()).collect();
-                return Err(self.missing(missing, own.to_string(), lobby.turned_away));
+                return Err(self.nobody_came(missing, own, &lobby));
             };
             let Ok(address) = connection.stream().peer_addr() else { continue };
             found[hello.from as usize] = Some((SocketAddr::new(address.ip(), hello.port), Some(connection)));
@@ -243,7 +243,7 @@ impl Joining {
             let own_hello = self.hello(Use::Messages, 0, 0);
             let Some((connection, hello)) = lobby.next(self.rest(), &own_hello, answer) else {
                 let missing = (self.rank + 1..self.ranks).filter(|peer| is_missing(&links, *peer)).collect();
-                return Err(self.missing(missing, addresses[self.rank].to_string(), lobby.turned_away));
+                return Err(self.nobody_came(missing, addresses[self.rank], lobby));
             };
             let (notices, messages) = &mut links[hello.from as usize];
             let place = if hello.purpose() == Some(Use::Notices) { notices } else { messages };
@@ -375,6 +375,14 @@ impl Joining {
         connection.send_all(&seal.confirmation(), self.rest().max(ANSWER_MIN)).map_err(broken)?;
         connection.seal(seal);
         Ok(connection)
+    }
+
+    /// Error of a rank at whose address others did not come, or could not be accepted.
+    fn nobody_came(&self, missing: Vec<usize>, address: SocketAddr, lobby: &Lobby) -> JoinError {
+        match lobby.exhausted {
+            Some(error) => JoinError::Listen { address, source: error.into() },
+            None => self.missing(missing, address.to_string(), lobby.turned_away),
+        }
     }
 
     fn missing(&self, missing: Vec<usize>, at: String, turned_away: usize) -> JoinError {

@@ -5,6 +5,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags};
+use rustix::io::Errno;
 
 use super::connection::Connection;
 use super::hello::{Answer, HELLO_BYTES, Hello};
@@ -22,6 +23,8 @@ const ARRIVALS_MAX: usize = GUESTS_MAX / 2;
 const GUEST_TIME: Duration = Duration::from_secs(2);
 /// Time for an answer. It is short, and the first that is sent: it does not wait for the guest.
 const ANSWER_TIME: Duration = Duration::from_millis(10);
+/// Time until connections are accepted again after the system could not. They would be looked at without pause otherwise: they stay.
+const EXHAUSTED_TIME: Duration = Duration::from_millis(50);
 /// Bytes that a guest may have sent before it reads a refusal.
 const UNREAD_MAX: usize = 256;
 
@@ -31,6 +34,8 @@ pub(crate) struct Lobby {
     guests: Vec<Guest>,
     /// Guests without the right key so far.
     pub(super) turned_away: usize,
+    /// Reason for which the system accepts no connection now: too many files are open.
+    pub(super) exhausted: Option<Errno>,
 }
 
 /// A connection that is not accepted yet.
@@ -53,7 +58,7 @@ impl Lobby {
     pub(crate) fn open(address: SocketAddr, keys: Keys) -> std::io::Result<Self> {
         let listener = TcpListener::bind(address)?;
         listener.set_nonblocking(true)?;
-        Ok(Self { listener, keys, guests: Vec::new(), turned_away: 0 })
+        Ok(Self { listener, keys, guests: Vec::new(), turned_away: 0, exhausted: None })
     }
 
     pub(crate) fn address(&self) -> std::io::Result<SocketAddr> {
@@ -84,8 +89,10 @@ impl Lobby {
 
     fn let_in(&mut self) {
         for _ in 0..ARRIVALS_MAX {
+            let accepted = self.listener.accept();
+            self.exhausted = accepted.as_ref().err().and_then(exhausted);
             // Whatever went wrong with one connection, others may come.
-            let Ok((stream, _)) = self.listener.accept() else { return };
+            let Ok((stream, _)) = accepted else { return };
             if set_up(&stream).is_ok() {
                 let connection = Connection::plain(stream);
                 if self.guests.len() == GUESTS_MAX {
@@ -129,8 +136,14 @@ impl Lobby {
     fn wait(&self, time: Duration) {
         let mut awaited: Vec<PollFd<'_>> =
             self.guests.iter().map(|guest| PollFd::new(&guest.connection, PollFlags::IN)).collect();
-        awaited.push(PollFd::new(&self.listener, PollFlags::IN));
         let time = if self.guests.is_empty() { time } else { time.min(GUEST_TIME) };
+        let time = match self.exhausted {
+            Some(_) => time.min(EXHAUSTED_TIME),
+            None => {
+                awaited.push(PollFd::new(&self.listener, PollFlags::IN));
+                time
+            }
+        };
         wait_for(&mut awaited, time);
     }
 }
@@ -219,6 +232,12 @@ impl Guest {
             }
         }
     }
+}
+
+/// The error again, if the process or the system has no free descriptors or no memory for a connection.
+fn exhausted(error: &std::io::Error) -> Option<Errno> {
+    Errno::from_io_error(error)
+        .filter(|error| matches!(*error, Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM))
 }
 
 /// Answers a guest and shows it out.

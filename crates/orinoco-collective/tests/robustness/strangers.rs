@@ -2,6 +2,7 @@
 
 use std::io::Write;
 use std::net::TcpStream;
+use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -64,6 +65,31 @@ fn ten_thousand_strangers_do_not_keep_ranks_from_joining_and_none_reaches_a_grou
         }
     }
     std::fs::remove_file(&key).unwrap();
+}
+
+/// Where this process may not open another descriptor, nobody can be accepted. It waits without using its core, and says why.
+#[test]
+fn a_rank_without_free_descriptors_waits_and_says_so() {
+    let _turn = turn();
+    let of_listener = {
+        let address = free_address();
+        let rank = Process::start(&Orders { addresses: vec![address], ..orders("tcp-plaintext", 0, 2) });
+        drop(connect(address));
+        rank.first_socket()
+    };
+    let address = free_address();
+    let deadline = Duration::from_secs(3);
+    let all = Orders { addresses: vec![address], deadline, ..orders("tcp-plaintext", 0, 2) };
+    let mut limited = Command::new("prlimit");
+    limited.arg(format!("--nofile={}", of_listener + 1)).arg(std::env::current_exe().unwrap());
+    let rank = Process::start_by(&all, limited);
+    let stranger = connect(address);
+    let report = rank.report(0);
+    let cores = rank.core_time();
+    drop(stranger);
+    let Report::Refused { text } = &report else { panic!("{report:?}") };
+    assert!(text.contains("listening at") && text.contains("Too many open files"), "{text}");
+    assert!(cores < Duration::from_millis(300), "it had a core for {cores:?} of 3 s");
 }
 
 #[test]
