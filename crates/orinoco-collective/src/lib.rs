@@ -27,6 +27,8 @@ mod element;
 mod error;
 mod failure;
 mod message;
+#[cfg(test)]
+mod mutations;
 mod partition;
 mod publish;
 mod queue;

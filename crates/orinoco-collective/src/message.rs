@@ -17,6 +17,8 @@ mod stream;
 mod transport;
 
 #[cfg(test)]
+mod hostile;
+#[cfg(test)]
 mod simulated;
 
 pub use choice::Order;

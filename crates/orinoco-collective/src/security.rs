@@ -1,6 +1,8 @@
 //! Authentication and encryption of connections, by the Noise Protocol Framework.
 
 mod handshake;
+#[cfg(test)]
+mod hostile;
 mod keys;
 mod protection;
 mod seal;

@@ -5,6 +5,8 @@
 
 mod connection;
 mod hello;
+#[cfg(test)]
+mod hostile;
 mod join;
 mod lobby;
 mod packet_link;
