@@ -2,13 +2,13 @@
 
 use std::net::SocketAddr;
 
-use super::hello::{HELLO_BYTES, Hello};
+use super::hello::{ClusterHello, HELLO_BYTES, Hello};
 use super::rendezvous::{Meeting, decode, directory_bytes, encode};
 use crate::GroupKey;
 use crate::mutations::{check, mutate, noise, seal_checksum, set_number};
 
 fn hello(from: u32) -> Hello {
-    Hello { kind: 3, security: 1, epoch: 0, ranks: 4, from, to: 0, port: 4711, settings: 77 }
+    Hello { kind: 3, security: 1, epoch: 0, ranks: 4, from, to: 0, port: 4711, settings: 77, cluster: ClusterHello::default() }
 }
 
 #[test]
