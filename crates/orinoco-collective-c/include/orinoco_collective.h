@@ -88,6 +88,11 @@
 #define ORINOCO_AVERAGE 4
 
 /*
+ Color of a rank that takes no part in a split.
+ */
+#define ORINOCO_NO_COLOR -1
+
+/*
  Status of a call.
  */
 enum OrinocoStatus
@@ -184,6 +189,14 @@ OrinocoStatus orinoco_join_tcp_plaintext(const char *rendezvous, size_t rank, si
  Makes a key for a group, in a new file that only this user can read. Every rank needs a copy of it.
  */
 OrinocoStatus orinoco_make_key(const char *key_file);
+
+/*
+ Makes groups of a group's ranks, as MPI_Comm_split does. Ranks that name the same color, from 0 to 2^32 - 1, form one, in the order
+ of their keys and then of their ranks. A rank with the color ORINOCO_NO_COLOR belongs to none, and gets NULL. All ranks must call
+ it. The new group is independent, and to be left by `orinoco_leave`. Making it takes about as long as joining: make it
+ once, and use it again and again.
+ */
+OrinocoStatus orinoco_split(const struct OrinocoGroup *group, int64_t color, int32_t key, struct OrinocoGroup **part);
 
 /*
  Leaves a group, after all operations that were started have ended. `group` is not valid after that. NULL is ignored.

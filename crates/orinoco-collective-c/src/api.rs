@@ -8,6 +8,7 @@
 use std::ffi::{c_char, c_void};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::ptr::null_mut;
 use std::time::Duration;
 
 use half::{bf16, f16};
@@ -191,6 +192,39 @@ pub unsafe extern "C" fn orinoco_make_key(key_file: *const c_char) -> OrinocoSta
         // SAFETY: the caller's pointer is what its type says.
         let path = unsafe { text(key_file, "the key file")? };
         Ok(GroupKey::generate()?.write(Path::new(&path))?)
+    })
+}
+
+/// Color of a rank that takes no part in a split.
+pub const ORINOCO_NO_COLOR: i64 = -1;
+
+/// Makes groups of a group's ranks, as MPI_Comm_split does. Ranks that name the same color, from 0 to 2^32 - 1, form one, in the order
+/// of their keys and then of their ranks. A rank with the color ORINOCO_NO_COLOR belongs to none, and gets NULL. All ranks must call
+/// it. The new group is independent, and to be left by `orinoco_leave`. Making it takes about as long as joining: make it
+/// once, and use it again and again.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn orinoco_split(
+    group: *const OrinocoGroup,
+    color: i64,
+    key: i32,
+    part: *mut *mut OrinocoGroup,
+) -> OrinocoStatus {
+    status(|| {
+        // SAFETY: the caller's pointer is what its type says.
+        let group = unsafe { at(group, "the group")? };
+        if part.is_null() {
+            return Err(Fault::argument("the place for the new group is NULL"));
+        }
+        let color = match color {
+            ORINOCO_NO_COLOR => None,
+            _ => Some(u32::try_from(color).map_err(|_| {
+                Fault::argument(format!("{color} is no color: they are 0 to 4294967295, or ORINOCO_NO_COLOR"))
+            })?),
+        };
+        let split = group.split(color, key)?.map_or(null_mut(), |split| Box::into_raw(Box::new(split)));
+        // SAFETY: as above, and it is not NULL.
+        unsafe { part.write(split) };
+        Ok(())
     })
 }
 

@@ -99,6 +99,9 @@ impl From<CollectiveError> for Fault {
 
 impl From<JoinError> for Fault {
     fn from(error: JoinError) -> Self {
+        if let JoinError::Split(why) = error {
+            return why.into();
+        }
         Self { status: OrinocoStatus::OrinocoJoinFailed, message: chain(&error), rank: None }
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use orinoco_collective::{
-    CollectiveError, Communicator, Element, Pending, Queue, ReduceOp, ShmGroup, TcpGroup,
+    CollectiveError, Communicator, Element, JoinError, Pending, Queue, ReduceOp, ShmGroup, TcpGroup,
 };
 
 use crate::fault::Fault;
@@ -50,10 +50,10 @@ impl OrinocoGroup {
     }
 
     /// Runs an operation after all that were started.
-    pub(crate) fn run(
+    pub(crate) fn run<R: Send + 'static>(
         &self,
-        operation: impl FnOnce(&mut AnyGroup) -> Result<(), CollectiveError> + Send + 'static,
-    ) -> Result<(), Fault> {
+        operation: impl FnOnce(&mut AnyGroup) -> Result<R, CollectiveError> + Send + 'static,
+    ) -> Result<R, Fault> {
         let mut state = self.lock();
         let pending = match &mut *state {
             State::Direct(group) => return Ok(operation(group)?),
@@ -62,6 +62,12 @@ impl OrinocoGroup {
         };
         drop(state);
         Ok(pending.wait()?)
+    }
+
+    /// Splits the group, after all operations that were started. `None` if this rank takes no part.
+    pub(crate) fn split(&self, color: Option<u32>, key: i32) -> Result<Option<Self>, Fault> {
+        let part = self.run(move |group| Ok(group.split(color, key)))??;
+        Ok(part.map(Self::new))
     }
 
     /// Starts an operation in the background.
@@ -113,6 +119,13 @@ impl AnyGroup {
 
     fn ranks(&self) -> usize {
         each!(self, group => group.ranks())
+    }
+
+    fn split(&mut self, color: Option<u32>, key: i32) -> Result<Option<Self>, JoinError> {
+        Ok(match self {
+            Self::Shm(group) => group.split(color, key)?.map(|group| Self::Shm(Box::new(group))),
+            Self::Tcp(group) => group.split(color, key)?.map(|group| Self::Tcp(Box::new(group))),
+        })
     }
 
     pub(crate) fn barrier(&mut self) -> Outcome {

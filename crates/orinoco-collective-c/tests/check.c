@@ -130,6 +130,23 @@ static void check_messages_and_background(OrinocoGroup *group) {
   MUST(orinoco_barrier(group, NULL));
 }
 
+/* Before and after operations in the background: a group is split on the caller's thread, or on that of its queue. */
+static void check_split(OrinocoGroup *group) {
+  OrinocoGroup *part = NULL;
+  MUST(orinoco_split(group, rank == 0 ? ORINOCO_NO_COLOR : 7, -(int32_t)rank, &part));
+  CHECK((part == NULL) == (rank == 0));
+  if (part != NULL) {
+    CHECK(orinoco_ranks(part) == ranks - 1 && orinoco_rank(part) == ranks - 1 - rank);
+    uint32_t sum = (uint32_t)rank;
+    MUST(orinoco_all_reduce(part, &sum, &sum, 1, ORINOCO_U32, ORINOCO_SUM, NULL));
+    CHECK(sum == ranks * (ranks - 1) / 2);
+  }
+  MUST(orinoco_leave(part));
+  MUST(orinoco_barrier(group, NULL));
+  CHECK(orinoco_split(group, -2, 0, &part) == ORINOCO_INVALID_ARGUMENT);
+  CHECK(orinoco_split(group, 0, 0, NULL) == ORINOCO_INVALID_ARGUMENT);
+}
+
 static void check_errors(OrinocoGroup *group) {
   CHECK(orinoco_all_reduce(NULL, input, input, 1, ORINOCO_F64, ORINOCO_SUM, NULL) == ORINOCO_INVALID_ARGUMENT);
   CHECK(strcmp(orinoco_last_error(), "the group is NULL") == 0);
@@ -158,7 +175,9 @@ int main(int argc, char **argv) {
   CHECK(orinoco_rank(group) == rank && orinoco_ranks(group) == ranks);
   check_uniform(group);
   check_uneven(group);
+  check_split(group);
   check_messages_and_background(group);
+  check_split(group);
   check_errors(group);
   MUST(orinoco_leave(group));
   MUST(orinoco_leave(NULL));

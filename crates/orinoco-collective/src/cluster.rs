@@ -25,8 +25,8 @@ use thiserror::Error;
 
 use crate::clock::{Ticks, pause};
 use crate::message::MessageSettings;
-use crate::security::{KeyPair, Keys};
-use crate::tcp::{Connection, Joining, Links, Lobby, TcpGroup, Use, digest, flag, lower, raise, wait_for};
+use crate::security::KeyPair;
+use crate::tcp::{Connection, Joined, Joining, Links, Lobby, TcpGroup, Use, digest, flag, lower, raise, wait_for};
 use crate::{Communicator, JoinError};
 use membership::{Bounds, Membership};
 use shared::{Shared, State};
@@ -156,16 +156,13 @@ impl Cluster {
     pub fn open(list: MemberList, own: KeyPair, settings: ClusterSettings) -> Result<Self, ClusterError> {
         let seat = list.seats.iter().position(|seat| seat.key == own.public());
         let seat = seat.ok_or(ClusterError::NoSeat { serial: list.serial })?;
-        let keys = Keys::Pairs { own, public: list.seats.iter().map(|seat| seat.key).collect() };
         let address = settings.listen.unwrap_or(list.seats[seat].address);
-        let lobby =
-            Lobby::open(address, keys.clone()).map_err(|source| ClusterError::Listen { address, source })?;
         let bounds = Bounds { settle: settings.settle, silence: settings.silence };
         let origin = Ticks::now();
         let flag = || flag().map_err(|source| ClusterError::System(source.into()));
         let shared = Arc::new(Shared {
             own: seat,
-            keys,
+            pair: own,
             settings: digest(&settings.messages),
             origin,
             state: Mutex::new(State {
@@ -180,6 +177,8 @@ impl Cluster {
             wake: flag()?,
             news: flag()?,
         });
+        let lobby = Lobby::open(address, shared.keys(0..shared.list.seats.len()))
+            .map_err(|source| ClusterError::Listen { address, source })?;
         let mut cluster = Self { shared, settings, threads: Vec::new() };
         cluster.threads = control::start(&cluster.shared, lobby).map_err(ClusterError::System)?;
         Ok(cluster)
@@ -279,7 +278,9 @@ impl Cluster {
         }
         let links = members.iter().map(|seat| std::mem::take(&mut links[seat])).collect();
         let rank = members.iter().position(|seat| seat == self.shared.own).expect("this seat is a member");
-        TcpGroup::from_links(links, rank, epoch, self.settings.messages)
+        let ip = self.shared.list.seats[self.shared.own].address.ip();
+        let joined = Joined { links, keys: self.shared.keys(members.iter()), ip };
+        TcpGroup::of(joined, rank, epoch, self.settings.messages)
     }
 
     /// Waits for the connections of higher members.

@@ -96,6 +96,15 @@ pub enum JoinError {
     /// A rank failed just after all had joined.
     #[error("all ranks joined, but then one failed")]
     Failed(#[from] CollectiveError),
+    /// The group that was to be split has failed.
+    #[error("splitting the group")]
+    Split(#[source] CollectiveError),
+    /// Another rank of the new group could not prepare to join it.
+    #[error("rank {rank} of the group that is split could not prepare the new group; its own error says why")]
+    Unprepared {
+        /// Its number in the group that is split.
+        rank: usize,
+    },
     /// An address is not of this machine.
     #[error(
         "{address} is not an address of this machine, and connections without encryption are accepted within one machine only; use a group key, or a key pair for each rank"

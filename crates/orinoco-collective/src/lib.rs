@@ -37,6 +37,7 @@ mod reduction_tree;
 mod schedule;
 mod security;
 mod shm;
+mod split;
 mod tcp;
 mod topology;
 

@@ -13,5 +13,6 @@ pub use protection::Security;
 pub use signing::{SigningKey, VerifyingKey};
 
 pub(crate) use handshake::{HANDSHAKE_BYTES, Handshake};
+pub(crate) use keys::DIGITS as KEY_DIGITS;
 pub(crate) use protection::Keys;
 pub(crate) use seal::{CONFIRMATION_BYTES, Seal};

@@ -16,9 +16,10 @@ mod operations;
 mod remote;
 mod segment;
 mod single_copy;
+mod split;
 mod wait;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -48,6 +49,8 @@ const SINGLE_COPY_BYTES_SHARED: usize = 512 << 10;
 /// No call waits longer than [`Settings::deadline`] for a rank.
 pub struct ShmGroup {
     segment: Arc<Segment>,
+    /// File through which the ranks met.
+    path: PathBuf,
     rank: usize,
     ranks: usize,
     /// Operations so far; wraps around.
@@ -74,6 +77,8 @@ impl ShmGroup {
         if rank >= ranks || ranks > RANKS_MAX {
             return Err(JoinError::Ranks { rank, ranks, max: RANKS_MAX });
         }
+        // Groups that are split off meet next to it, also if the working directory changes.
+        let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         let segment = Arc::new(join::join(path, rank, ranks, settings.deadline)?);
         let life = Life::start(Arc::clone(&segment), rank, settings.silence);
         let waiting = Waiting::new(ranks, settings);
@@ -81,6 +86,7 @@ impl ShmGroup {
         let (operations, published, exchanges) = (0, 0, 0);
         let mut group = Self {
             segment,
+            path: absolute,
             rank,
             ranks,
             operations,

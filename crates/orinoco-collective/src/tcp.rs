@@ -14,7 +14,9 @@ mod pulse;
 mod rendezvous;
 mod settings;
 mod socket;
+mod split;
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,12 +25,13 @@ use rustix::event::{PollFd, PollFlags};
 use crate::message::{
     Engine, Health, LinkFault, Memory, MessageGroup, MessageSettings, StreamReceiver, StreamSender, Transport,
 };
+use crate::security::Keys;
 use crate::{JoinError, Topology};
 use pulse::Pulse;
 
 pub(crate) use connection::Connection;
 pub(crate) use hello::{Answer, ClusterHello, EPOCH, Hello, Use};
-pub(crate) use join::{Joining, Links, digest};
+pub(crate) use join::{Joined, Joining, Links, digest};
 pub(crate) use lobby::Lobby;
 pub(crate) use packet_link::PacketLink;
 pub(crate) use socket::{flag, lower, raise, wait_for};
@@ -59,20 +62,19 @@ impl TcpGroup {
         if rank >= ranks || ranks > RANKS_MAX {
             return Err(JoinError::Ranks { rank, ranks, max: RANKS_MAX });
         }
-        let links = join::join(rendezvous, rank, ranks, &settings)?;
-        Self::from_links(links, rank, EPOCH, settings.messages)
+        let joined = join::join(rendezvous, rank, ranks, &settings)?;
+        Self::of(joined, rank, EPOCH, settings.messages)
     }
 
     /// Creates the group of ranks that are connected already.
-    pub(crate) fn from_links(
-        links: Links,
+    pub(crate) fn of(
+        joined: Joined,
         rank: usize,
         epoch: u32,
         settings: MessageSettings,
     ) -> Result<Self, JoinError> {
-        let ranks = links.len();
-        let (notices, messages) = links.into_iter().unzip();
-        let tcp = Tcp::new(rank, messages, notices, epoch, settings.silence).map_err(JoinError::System)?;
+        let ranks = joined.links.len();
+        let tcp = Tcp::new(rank, joined, epoch, settings.silence).map_err(JoinError::System)?;
         Ok(Self::new(tcp, Topology::flat(ranks), rank, epoch, settings))
     }
 }
@@ -82,6 +84,9 @@ pub struct Tcp {
     /// By peer; none for this rank itself.
     links: Vec<Option<Link>>,
     pulse: Arc<Pulse>,
+    /// Keys and address, for groups that are split off.
+    keys: Keys,
+    ip: IpAddr,
 }
 
 struct Link {
@@ -91,19 +96,15 @@ struct Link {
 }
 
 impl Tcp {
-    fn new(
-        rank: usize,
-        messages: Vec<Option<Connection>>,
-        notices: Vec<Option<Connection>>,
-        epoch: u32,
-        silence: Duration,
-    ) -> std::io::Result<Self> {
+    fn new(rank: usize, joined: Joined, epoch: u32, silence: Duration) -> std::io::Result<Self> {
+        let (notices, messages): (Vec<_>, Vec<_>) = joined.links.into_iter().unzip();
         let link = |(peer, connection): (usize, Option<Connection>)| {
             let (sender, receiver) = (StreamSender::new(peer), StreamReceiver::new(peer));
             connection.map(|connection| Link { connection, sender, receiver })
         };
         let links = messages.into_iter().enumerate().map(link).collect();
-        Ok(Self { links, pulse: Pulse::start(rank, epoch, notices, silence)? })
+        let pulse = Pulse::start(rank, epoch, notices, silence)?;
+        Ok(Self { links, pulse, keys: joined.keys, ip: joined.ip })
     }
 }
 

@@ -73,6 +73,25 @@ def test_operations(ranks, transport):
     run(ranks, transport, _operations)
 
 
+def _splits(group):
+    part = group.split(None if group.rank == 1 else 5, -group.rank)
+    assert (part is None) == (group.rank == 1)
+    if part is not None:
+        with part:
+            assert (part.rank, part.ranks) == (1 - group.rank // 2, 2)
+            own = array.array("i", [group.rank])
+            part.all_reduce(own)
+            assert list(own) == [2]
+    group.barrier()
+    with pytest.raises(ValueError, match="-1 is no color"):
+        group.split(-1)
+
+
+@pytest.mark.parametrize("transport", ["shm", "tcp", "tcp-plaintext"])
+def test_splits(transport):
+    run(3, transport, _splits)
+
+
 def _errors(group):
     with pytest.raises(TypeError, match="format 'u'|format 'w'"):
         group.all_reduce(array.array("u", "text"))

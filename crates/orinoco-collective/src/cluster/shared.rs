@@ -8,13 +8,14 @@ use super::list::MemberList;
 use super::membership::Membership;
 use super::seats::SeatSet;
 use crate::clock::Ticks;
-use crate::security::Keys;
+use crate::security::{KeyPair, Keys};
 use crate::tcp::{Answer, ClusterHello, Connection, Hello, Joining, Use, raise};
 
 pub(super) struct Shared {
     pub(super) own: usize,
     pub(super) list: MemberList,
-    pub(super) keys: Keys,
+    /// Key pair of this seat.
+    pub(super) pair: KeyPair,
     /// Checksum of the settings that all seats must have in common.
     pub(super) settings: u32,
     pub(super) origin: Ticks,
@@ -55,13 +56,18 @@ impl Shared {
         Ticks::now().since(self.origin)
     }
 
+    /// Keys of connections among these seats.
+    pub(super) fn keys(&self, seats: impl Iterator<Item = usize>) -> Keys {
+        Keys::Pairs { own: self.pair.clone(), public: seats.map(|seat| self.list.seats[seat].key).collect() }
+    }
+
     /// This seat as it introduces itself in an epoch, or outside of one with number 0 and no members.
     pub(super) fn introduction(&self, epoch: u32, members: SeatSet, deadline: Duration) -> Joining {
         Joining {
             rank: self.own,
             ranks: self.list.seats.len(),
             settings: self.settings,
-            keys: self.keys.clone(),
+            keys: self.keys(0..self.list.seats.len()),
             epoch,
             cluster: ClusterHello {
                 members: members.bits(),

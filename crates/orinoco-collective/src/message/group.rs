@@ -87,6 +87,10 @@ impl<T: Transport> MessageGroup<T> {
         Self { transport, engine, topology, settings, plans, scratch, partial, epoch, origin }
     }
 
+    pub(crate) fn settings(&self) -> MessageSettings {
+        self.settings
+    }
+
     /// The transport.
     pub fn transport(&self) -> &T {
         &self.transport

@@ -14,7 +14,7 @@ use zeroize::Zeroizing;
 /// Bytes of a key.
 pub(crate) const KEY_BYTES: usize = 32;
 /// Digits of a key as text.
-const DIGITS: usize = 2 * KEY_BYTES;
+pub(crate) const DIGITS: usize = 2 * KEY_BYTES;
 /// First words of the files.
 const PAIR_FILE: &str = "orinoco-secret-key";
 const GROUP_FILE: &str = "orinoco-group-key";

@@ -58,6 +58,10 @@ impl Waiting {
         Self { shares_cores: ranks > cores, settings }
     }
 
+    pub(super) fn settings(&self) -> Settings {
+        self.settings
+    }
+
     /// Whether there are more ranks than cores, as far as this rank sees.
     pub(super) fn shares_cores(&self) -> bool {
         self.shares_cores

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{self, ErrorKind};
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::time::Duration;
 
@@ -21,6 +21,24 @@ use crate::security::{GroupKey, HANDSHAKE_BYTES, Handshake, Keys, Security};
 /// A connection for notices and one for messages, for each other rank.
 pub(crate) type Links = Vec<(Option<Connection>, Option<Connection>)>;
 
+/// A group that was joined.
+pub(crate) struct Joined {
+    pub(crate) links: Links,
+    pub(crate) keys: Keys,
+    /// Address of this machine at which others reach this rank.
+    pub(crate) ip: IpAddr,
+}
+
+/// A rank that listens already and knows the addresses of all.
+pub(super) struct Listed {
+    pub(super) listener: TcpListener,
+    pub(super) addresses: Vec<SocketAddr>,
+    pub(super) rank: usize,
+    pub(super) keys: Keys,
+    /// A number of this group alone: connections of another group of the same ranks are refused.
+    pub(super) number: u32,
+}
+
 /// Time between two attempts to connect, and between two looks for a file.
 const RETRY: Duration = Duration::from_millis(5);
 /// Longest time for one attempt to connect.
@@ -33,7 +51,7 @@ pub(super) fn join(
     rank: usize,
     ranks: usize,
     settings: &TcpSettings,
-) -> Result<Links, JoinError> {
+) -> Result<Joined, JoinError> {
     let mut joining = Joining {
         rank,
         ranks,
@@ -86,7 +104,26 @@ pub(super) fn join(
             joining.ask_directory(meeting.address)?
         }
     };
-    joining.connect_all(&mut lobby, &addresses)
+    let links = joining.connect_all(&mut lobby, &addresses)?;
+    Ok(Joined { links, keys: joining.keys, ip: addresses[rank].ip() })
+}
+
+pub(super) fn join_listed(listed: Listed, messages: &MessageSettings) -> Result<Joined, JoinError> {
+    let Listed { listener, addresses, rank, keys, number } = listed;
+    let joining = Joining {
+        rank,
+        ranks: addresses.len(),
+        settings: crc32c::crc32c_append(digest(messages), &number.to_le_bytes()),
+        keys: keys.clone(),
+        epoch: EPOCH,
+        cluster: ClusterHello::default(),
+        deadline: messages.deadline,
+        start: Ticks::now(),
+    };
+    addresses.iter().try_for_each(|address| joining.check(address))?;
+    let mut lobby = Lobby::new(listener, keys).map_err(JoinError::System)?;
+    let links = joining.connect_all(&mut lobby, &addresses)?;
+    Ok(Joined { links, keys: joining.keys, ip: addresses[rank].ip() })
 }
 
 /// Checksum of the settings that all ranks must share.

@@ -56,7 +56,10 @@ enum Stage {
 
 impl Lobby {
     pub(crate) fn open(address: SocketAddr, keys: Keys) -> std::io::Result<Self> {
-        let listener = TcpListener::bind(address)?;
+        Self::new(TcpListener::bind(address)?, keys)
+    }
+
+    pub(super) fn new(listener: TcpListener, keys: Keys) -> std::io::Result<Self> {
         listener.set_nonblocking(true)?;
         Ok(Self { listener, keys, guests: Vec::new(), turned_away: 0, exhausted: None })
     }

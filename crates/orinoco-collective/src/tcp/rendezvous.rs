@@ -71,7 +71,7 @@ impl Meeting {
 }
 
 /// Bytes of a directory of so many ranks.
-pub(super) fn directory_bytes(ranks: usize) -> usize {
+pub(super) const fn directory_bytes(ranks: usize) -> usize {
     ranks * ENTRY_BYTES + 4
 }
 

@@ -3,6 +3,7 @@
 mod keys;
 mod proxy;
 mod shm;
+mod split;
 mod suite;
 mod tcp;
 
@@ -78,7 +79,7 @@ macro_rules! suite {
         mod $module {
             use super::*;
 
-            struct $kind;
+            pub(crate) struct $kind;
 
             impl Kind for $kind {
                 type Group = $group;
