@@ -31,6 +31,7 @@ mod message;
 mod mutations;
 mod partition;
 mod publish;
+mod quantization;
 mod queue;
 mod reduce;
 mod reduction_tree;
@@ -57,6 +58,7 @@ pub use message::{
     Engine, Failure, HEADER_BYTES, Header, Health, LinkFault, Memory, MessageGroup, MessageSettings, Moved,
     NOTICE_BYTES, Notice, OperationPlan, Order, Refusal, Span, StreamReceiver, StreamSender, Transport,
 };
+pub use quantization::QuantizedElement;
 pub use queue::{Pending, Queue};
 pub use schedule::{Buffer, Local, Region, Round, Schedule, Transfer, Unsupported, schedule};
 pub use security::{GroupKey, KeyError, KeyPair, PublicKey, Security, SigningKey, VerifyingKey};

@@ -12,7 +12,7 @@ pub(crate) const OPERANDS_MAX: usize = 64;
 /// Partial results that wait for their neighbour: one for each level of the tree, and the newest.
 const LEVELS_MAX: usize = OPERANDS_MAX.ilog2() as usize + 2;
 /// Elements that are reduced at a time, so that partial results stay in the first-level cache.
-const BLOCK: usize = 256;
+pub(crate) const BLOCK: usize = 256;
 /// Vectors up to this length are reduced element by element: clearing the blocks would take longer.
 const SHORT: usize = 64;
 

@@ -1,5 +1,6 @@
 //! One suite for the communicators of every transport, and what is special about each.
 
+mod int8;
 mod keys;
 mod proxy;
 mod shm;
