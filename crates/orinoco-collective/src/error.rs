@@ -208,6 +208,44 @@ pub enum JoinError {
         /// Its address.
         address: SocketAddr,
     },
+    /// A rank in a window does not have its key.
+    #[error("rank {rank} in {path} does not have the key of that rank")]
+    WrongKey {
+        /// The rank.
+        rank: usize,
+        /// The window.
+        path: PathBuf,
+    },
+    /// Something else than a rank writes to a window.
+    #[error(
+        "what was written to {path} for rank {rank} is not what a joining rank writes; make sure that no other group or program uses that memory"
+    )]
+    Garbled {
+        /// The rank.
+        rank: usize,
+        /// The window.
+        path: PathBuf,
+    },
+    /// A window is too small.
+    #[error("{path} has {bytes} bytes; a group of {ranks} ranks needs {least} or more")]
+    WindowSize {
+        /// The window.
+        path: PathBuf,
+        /// Number of ranks.
+        ranks: usize,
+        /// Its size in bytes.
+        bytes: u64,
+        /// Least size for so many ranks, in bytes.
+        least: u64,
+    },
+    /// A window may lead to other machines.
+    #[error(
+        "{path} is the memory of a PCI device, which may lead to another machine; use a group key, or a key pair for each rank"
+    )]
+    UnprotectedWindow {
+        /// The window.
+        path: PathBuf,
+    },
 }
 
 /// Words about connections without the right key.

@@ -6,8 +6,10 @@
 //! - A [`ShmGroup`] carries out operations among the ranks of one machine, over shared memory.
 //! - A [`TcpGroup`] carries them out among ranks on any machines, by messages over TCP that are authenticated and encrypted
 //!   ([`Security`]).
+//! - A [`PcieGroup`] carries them out among ranks that share memory through PCI, or any other memory that they can map. Ranks are
+//!   authenticated, messages are not encrypted.
 //! - A [`Cluster`] is a board's fixed seat among others. Its groups change as boards fail and return, from [`Epoch`] to epoch.
-//! - A [`Queue`] runs the operations of either in the background.
+//! - A [`Queue`] runs the operations of any of them in the background.
 //!
 //! The crate opens no socket outside its transports, reads no clock in its engine, and neither prints nor exits.
 //!
@@ -30,6 +32,7 @@ mod message;
 #[cfg(test)]
 mod mutations;
 mod partition;
+mod pcie;
 mod publish;
 mod quantization;
 mod queue;
@@ -58,6 +61,7 @@ pub use message::{
     Engine, Failure, HEADER_BYTES, Header, Health, LinkFault, Memory, MessageGroup, MessageSettings, Moved,
     NOTICE_BYTES, Notice, OperationPlan, Order, Refusal, Span, StreamReceiver, StreamSender, Transport,
 };
+pub use pcie::{Pcie, PcieGroup, PcieSettings};
 pub use quantization::QuantizedElement;
 pub use queue::{Pending, Queue};
 pub use schedule::{Buffer, Local, Region, Round, Schedule, Transfer, Unsupported, schedule};

@@ -31,7 +31,7 @@ use pulse::Pulse;
 
 pub(crate) use connection::Connection;
 pub(crate) use hello::{Answer, ClusterHello, EPOCH, Hello, Use};
-pub(crate) use join::{Joined, Joining, Links, digest};
+pub(crate) use join::{Joined, Joining, Links};
 pub(crate) use lobby::Lobby;
 pub(crate) use packet_link::PacketLink;
 pub(crate) use socket::{flag, lower, raise, wait_for};

@@ -11,6 +11,10 @@ use crate::workspace::root;
 const EXCEPTIONS: &[(&str, &str)] = &[
     ("crates/orinoco-collective-c/src/api.rs", "C calls these functions by name, with addresses"),
     ("crates/orinoco-collective-c/src/vectors.rs", "C gives vectors by address and length"),
+    (
+        "crates/orinoco-collective/src/pcie/mapping.rs",
+        "a PCI window that other boards write to is a raw mapping",
+    ),
     ("crates/orinoco-collective/src/shm/remote.rs", "the kernel copies between addresses of two processes"),
     ("crates/orinoco-collective/src/shm/segment.rs", "memory that other processes share is a raw mapping"),
     ("crates/orinoco-cuda/src/block.rs", "the driver's allocations are raw memory"),

@@ -2,6 +2,7 @@
 
 mod int8;
 mod keys;
+mod pcie;
 mod proxy;
 mod shm;
 mod split;
@@ -14,7 +15,8 @@ use std::thread;
 use std::time::Duration;
 
 use orinoco_collective::{
-    Communicator, JoinError, MessageSettings, Rendezvous, Security, Settings, ShmGroup, TcpGroup, TcpSettings,
+    Communicator, JoinError, MessageSettings, PcieGroup, PcieSettings, Rendezvous, Security, Settings,
+    ShmGroup, TcpGroup, TcpSettings,
 };
 
 /// Bounds of waits.
@@ -153,5 +155,16 @@ suites! {
         let messages = MessageSettings { deadline, silence, busy_poll, ..MessageSettings::default() };
         let settings = TcpSettings { security: Security::FileKey, messages };
         TcpGroup::join(&Rendezvous::File(path.to_owned()), rank, ranks, settings)
+    };
+    on_pcie, Pcie, PcieGroup, |path, rank, ranks, times| {
+        let Times { deadline, silence } = times;
+        let messages = MessageSettings { deadline, silence, ..MessageSettings::default() };
+        PcieGroup::join(path, rank, ranks, PcieSettings { security: crate::pcie::suite_key(), messages })
+    };
+    on_pcie_without_busy_poll, PcieSleeping, PcieGroup, |path, rank, ranks, times| {
+        let Times { deadline, silence } = times;
+        let busy_poll = Duration::ZERO;
+        let messages = MessageSettings { deadline, silence, busy_poll, ..MessageSettings::default() };
+        PcieGroup::join(path, rank, ranks, PcieSettings { security: Security::Plaintext, messages })
     };
 }

@@ -1,0 +1,292 @@
+//! Checks every operation, data type and reduction on a transport, bit for bit against results that each rank computes alone. Then
+//! reduces without end, if told to, and shows which rank has failed.
+//!
+//!     conformance pcie WINDOW RANK RANKS KEYFILE [until-failure]
+//!     conformance shm FILE RANK RANKS
+//!
+//! Each rank is one process. WINDOW is a PCI device's memory that the ranks share, such as `/sys/bus/pci/devices/*/resource2`, or a
+//! file. KEYFILE has the key of the group (`GroupKey::write`).
+
+#![expect(clippy::print_stdout, reason = "an example prints its result")]
+
+use std::error::Error;
+use std::path::Path;
+
+use half::{bf16, f16};
+use orinoco_collective::{
+    CollectiveError, Communicator, Element, GroupKey, PcieGroup, PcieSettings, ReduceOp, Security, Settings,
+    ShmGroup, reduce,
+};
+use zerocopy::IntoBytes;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let (&[transport, place, rank, ranks], rest) = words.split_first_chunk().ok_or(USAGE)?;
+    let (path, rank, ranks) = (Path::new(place), rank.parse()?, ranks.parse()?);
+    match (transport, rest) {
+        ("pcie", [key, end @ ..]) => {
+            let security = Security::GroupKey(GroupKey::read(Path::new(key))?);
+            check(PcieGroup::join(path, rank, ranks, PcieSettings::new(security))?, end)
+        }
+        ("shm", end) => check(ShmGroup::join(path, rank, ranks, Settings::default())?, end),
+        _ => Err(USAGE.into()),
+    }
+}
+
+const USAGE: &str = "usage: conformance TRANSPORT PLACE RANK RANKS [KEYFILE] [until-failure]";
+
+/// Elements of the vectors, and of the blocks of operations with blocks.
+const LENS: [usize; 5] = [0, 1, 13, 1000, 4097];
+/// Elements of a vector that is longer than any buffer of a transport.
+const LONG: usize = 200_003;
+
+fn check(mut group: impl Communicator, end: &[&str]) -> Result<(), Box<dyn Error>> {
+    let mut results = 0;
+    results += check_type::<f32>(&mut group)?;
+    results += check_type::<f64>(&mut group)?;
+    results += check_type::<f16>(&mut group)?;
+    results += check_type::<bf16>(&mut group)?;
+    results += check_type::<i8>(&mut group)?;
+    results += check_type::<u8>(&mut group)?;
+    results += check_type::<i32>(&mut group)?;
+    results += check_type::<u32>(&mut group)?;
+    results += check_type::<i64>(&mut group)?;
+    results += check_type::<u64>(&mut group)?;
+    println!("rank {} of {}: {results} results are exact", group.rank(), group.ranks());
+    if end == ["until-failure"] {
+        println!("{}", reduce_until_failure(&mut group));
+    }
+    Ok(())
+}
+
+/// Reduces without end. Returns the error that ends it.
+fn reduce_until_failure(group: &mut impl Communicator) -> CollectiveError {
+    let mut vector = vec![1.0f32; 1000];
+    loop {
+        vector.fill(1.0);
+        if let Err(error) = group.all_reduce(ReduceOp::Sum, &mut vector) {
+            return error;
+        }
+    }
+}
+
+/// A data type with numbers whose sums depend on their order, if those of any do.
+trait Value: Element {
+    fn of(number: usize) -> Self;
+}
+
+macro_rules! value {
+    ($($type:ty: |$number:ident| $value:expr;)*) => {$(
+        impl Value for $type {
+            fn of($number: usize) -> Self {
+                $value
+            }
+        }
+    )*};
+}
+
+value! {
+    f32: |number| number as f32 * 0.1 + 1e-4;
+    f64: |number| number as f64 * 0.1 + 1e-4;
+    f16: |number| f16::from_f32(number as f32 * 0.01);
+    bf16: |number| bf16::from_f32(number as f32 * 0.1);
+    i8: |number| number as i8;
+    u8: |number| number as u8;
+    i32: |number| (number as i32).wrapping_mul(-40_503);
+    u32: |number| (number as u32).wrapping_mul(2_654_435_761);
+    i64: |number| (number as i64).wrapping_mul(-2_654_435_761_000);
+    u64: |number| (number as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+}
+
+/// A rank's vector.
+fn vector<T: Value>(rank: usize, len: usize) -> Vec<T> {
+    (0..len).map(|at| T::of((rank * 31 + at * 7) % 1013)).collect()
+}
+
+/// Result of a reduction of all ranks' vectors.
+fn reduced<T: Value>(op: ReduceOp, ranks: usize, len: usize) -> Vec<T> {
+    let vectors: Vec<Vec<T>> = (0..ranks).map(|rank| vector(rank, len)).collect();
+    let operands: Vec<&[T]> = vectors.iter().map(Vec::as_slice).collect();
+    let mut result = vec![T::default(); len];
+    reduce(op, &mut result, &operands, u32::try_from(ranks).expect("few ranks"));
+    result
+}
+
+/// Compares results, and counts them.
+struct Checker {
+    rank: usize,
+    results: usize,
+}
+
+impl Checker {
+    fn expect<T: Value>(&mut self, what: &str, found: &[T], expected: &[T]) -> Result<(), String> {
+        if found.as_bytes() != expected.as_bytes() {
+            let len = expected.len();
+            return Err(format!("rank {}: {what} of {len} {} is wrong", self.rank, T::DATA_TYPE));
+        }
+        self.results += 1;
+        Ok(())
+    }
+}
+
+/// Checks every operation on a data type. Returns the number of results.
+fn check_type<T: Value>(group: &mut impl Communicator) -> Result<usize, Box<dyn Error>> {
+    let mut checker = Checker { rank: group.rank(), results: 0 };
+    for len in LENS {
+        check_copies::<T>(group, &mut checker, len)?;
+        check_uneven::<T>(group, &mut checker, len)?;
+        for op in ReduceOp::ALL {
+            check_reductions::<T>(group, &mut checker, op, len)?;
+        }
+        group.barrier()?;
+    }
+    let mut long = vector::<T>(group.rank(), LONG);
+    group.all_reduce(ReduceOp::Max, &mut long)?;
+    checker.expect("all-reduce", &long, &reduced(ReduceOp::Max, group.ranks(), LONG))?;
+    check_messages::<T>(group, &mut checker)?;
+    Ok(checker.results)
+}
+
+/// Operations that copy blocks.
+fn check_copies<T: Value>(
+    group: &mut impl Communicator,
+    checker: &mut Checker,
+    len: usize,
+) -> Result<(), Box<dyn Error>> {
+    let (rank, ranks) = (group.rank(), group.ranks());
+    let (root, zero) = (len % ranks, T::default());
+    let all: Vec<T> = (0..ranks).flat_map(|rank| vector(rank, len)).collect();
+    let own = vector::<T>(rank, len);
+
+    let mut copied = own.clone();
+    group.broadcast(root, &mut copied)?;
+    checker.expect("broadcast", &copied, &vector(root, len))?;
+
+    let mut gathered = vec![zero; len * ranks];
+    group.all_gather(&own, &mut gathered)?;
+    checker.expect("all-gather", &gathered, &all)?;
+
+    let mut gathered = vec![zero; len * ranks];
+    group.gather(root, &own, &mut gathered)?;
+    let unchanged = vec![zero; len * ranks];
+    checker.expect("gather", &gathered, if rank == root { &all } else { &unchanged })?;
+
+    let mut block = vec![zero; len];
+    group.scatter(root, &all, &mut block)?;
+    checker.expect("scatter", &block, &own)?;
+
+    let mut exchanged = vec![zero; len * ranks];
+    group.all_to_all(&vector::<T>(rank, len * ranks), &mut exchanged)?;
+    let block = |from| vector::<T>(from, len * ranks)[rank * len..(rank + 1) * len].to_vec();
+    checker.expect("all-to-all", &exchanged, &(0..ranks).flat_map(block).collect::<Vec<T>>())?;
+    Ok(())
+}
+
+/// Operations with a count for each rank.
+fn check_uneven<T: Value>(
+    group: &mut impl Communicator,
+    checker: &mut Checker,
+    len: usize,
+) -> Result<(), Box<dyn Error>> {
+    let (rank, ranks) = (group.rank(), group.ranks());
+    let (root, zero) = (len % ranks, T::default());
+    let counts: Vec<usize> = (0..ranks).map(|rank| (rank + 2) % 3 * len).collect();
+    let total = counts.iter().sum();
+    let place = counts[..rank].iter().sum()..counts[..=rank].iter().sum::<usize>();
+    let all: Vec<T> = (0..ranks).flat_map(|rank| vector(rank, counts[rank])).collect();
+    let own = vector::<T>(rank, counts[rank]);
+
+    let mut gathered = vec![zero; total];
+    group.all_gather_v(&own, &counts, &mut gathered)?;
+    checker.expect("all-gather-v", &gathered, &all)?;
+
+    let mut gathered = vec![zero; total];
+    group.gather_v(root, &own, &counts, &mut gathered)?;
+    let unchanged = vec![zero; total];
+    checker.expect("gather-v", &gathered, if rank == root { &all } else { &unchanged })?;
+
+    let mut block = vec![zero; counts[rank]];
+    group.scatter_v(root, &all, &counts, &mut block)?;
+    checker.expect("scatter-v", &block, &own)?;
+
+    let mut block = vec![zero; counts[rank]];
+    group.reduce_scatter_v(ReduceOp::Sum, &vector::<T>(rank, total), &counts, &mut block)?;
+    checker.expect("reduce-scatter-v", &block, &reduced::<T>(ReduceOp::Sum, ranks, total)[place])?;
+
+    let between = |from: usize, to: usize| (from + 2 * to + 1) % 3 * len;
+    let to_all = |from: usize| (0..ranks).map(|to| between(from, to)).collect::<Vec<_>>();
+    let from_all: Vec<usize> = (0..ranks).map(|from| between(from, rank)).collect();
+    let input = |from: usize| vector::<T>(from, to_all(from).iter().sum());
+    let mut exchanged = vec![zero; from_all.iter().sum()];
+    group.all_to_all_v(&input(rank), &to_all(rank), &mut exchanged, &from_all)?;
+    let block = |from: usize| {
+        let start: usize = to_all(from)[..rank].iter().sum();
+        input(from)[start..start + between(from, rank)].to_vec()
+    };
+    checker.expect("all-to-all-v", &exchanged, &(0..ranks).flat_map(block).collect::<Vec<T>>())?;
+    Ok(())
+}
+
+/// Operations that reduce.
+fn check_reductions<T: Value>(
+    group: &mut impl Communicator,
+    checker: &mut Checker,
+    op: ReduceOp,
+    len: usize,
+) -> Result<(), Box<dyn Error>> {
+    let (rank, ranks) = (group.rank(), group.ranks());
+    let (root, zero) = (len % ranks, T::default());
+    let (expected, unchanged) = (reduced::<T>(op, ranks, len), vec![zero; len]);
+
+    let mut output = vector::<T>(rank, len);
+    group.all_reduce(op, &mut output)?;
+    checker.expect("all-reduce", &output, &expected)?;
+
+    let mut output = vec![zero; len];
+    group.all_reduce_into(op, &vector::<T>(rank, len), &mut output)?;
+    checker.expect("all-reduce into another vector", &output, &expected)?;
+
+    let mut output = vec![zero; len];
+    group.reduce(op, root, &vector::<T>(rank, len), &mut output)?;
+    checker.expect("reduce", &output, if rank == root { &expected } else { &unchanged })?;
+
+    let mut block = vec![zero; len];
+    group.reduce_scatter(op, &vector::<T>(rank, len * ranks), &mut block)?;
+    let whole = reduced::<T>(op, ranks, len * ranks);
+    checker.expect("reduce-scatter", &block, &whole[rank * len..(rank + 1) * len])?;
+
+    let lens = [len, 3, 0];
+    let mut vectors = lens.map(|len| vector::<T>(rank, len));
+    let mut slices: Vec<&mut [T]> = vectors.iter_mut().map(Vec::as_mut_slice).collect();
+    group.all_reduce_many(op, &mut slices)?;
+    for (vector, len) in vectors.iter().zip(lens) {
+        checker.expect("all-reduce of several vectors", vector, &reduced(op, ranks, len))?;
+    }
+    Ok(())
+}
+
+/// Messages around the ring of ranks.
+fn check_messages<T: Value>(
+    group: &mut impl Communicator,
+    checker: &mut Checker,
+) -> Result<(), Box<dyn Error>> {
+    let (rank, ranks) = (group.rank(), group.ranks());
+    if ranks == 1 {
+        return Ok(());
+    }
+    let (next, previous) = ((rank + 1) % ranks, (rank + ranks - 1) % ranks);
+    for len in [0, 1, 4097, LONG] {
+        let mut received = vec![T::default(); len];
+        // Long messages are taken from their sender only when they are received.
+        if rank == 0 {
+            group.send(next, &vector::<T>(rank, len))?;
+        }
+        group.recv(previous, &mut received)?;
+        if rank != 0 {
+            group.send(next, &vector::<T>(rank, len))?;
+        }
+        checker.expect("a message", &received, &vector(previous, len))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,237 @@
+//! PCI windows, over files: who is refused, and what others that write to a window can do.
+
+#![expect(clippy::disallowed_methods, reason = "the test measures how soon real threads return")]
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use orinoco_collective::{
+    Algorithm, CollectiveError, Communicator, FailureCause, GroupKey, JoinError, MessageSettings, PcieGroup,
+    PcieSettings, ReduceOp, Security,
+};
+
+use crate::name;
+use crate::tcp::{group_key, key_pairs};
+
+/// Key of the suite's groups: the second rank of some is another process, which reads it from a file.
+pub(crate) fn suite_key() -> Security {
+    const TEXT: &str = "orinoco-group-key 00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff\n";
+    let path = name();
+    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path).unwrap();
+    file.write_all_at(TEXT.as_bytes(), 0).unwrap();
+    let key = GroupKey::read(&path).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    Security::GroupKey(key)
+}
+
+/// A window that is there before its group, and stays.
+struct Window(PathBuf);
+
+impl Window {
+    /// A window of some bytes.
+    fn new(bytes: u64) -> Self {
+        let path = name();
+        File::create_new(&path).unwrap().set_len(bytes).unwrap();
+        Self(path)
+    }
+
+    fn write(&self, bytes: &[u8], offset: u64) {
+        OpenOptions::new().write(true).open(&self.0).unwrap().write_all_at(bytes, offset).unwrap();
+    }
+}
+
+impl Drop for Window {
+    fn drop(&mut self) {
+        std::fs::remove_file(&self.0).unwrap();
+    }
+}
+
+fn settings(security: Security, deadline: Duration) -> PcieSettings {
+    let messages = MessageSettings { deadline, ..MessageSettings::default() };
+    PcieSettings { security, messages }
+}
+
+/// Joins as each rank, on threads, and sums the ranks.
+fn sums(path: &Path, of_ranks: &[Security]) -> Vec<u64> {
+    thread::scope(|scope| {
+        let join = |rank: usize| {
+            let settings = settings(of_ranks[rank].clone(), Duration::from_secs(20));
+            let mut group = PcieGroup::join(path, rank, of_ranks.len(), settings).expect("all join");
+            let mut vector = vec![rank as u64; 100_000];
+            group.all_reduce(ReduceOp::Sum, &mut vector).unwrap();
+            assert!(vector.iter().all(|sum| *sum == vector[0]));
+            vector[0]
+        };
+        let threads: Vec<_> = (0..of_ranks.len()).map(|rank| scope.spawn(move || join(rank))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    })
+}
+
+/// Joins as each rank of a number, with its own settings. Returns their errors.
+fn errors(path: &Path, of_ranks: Vec<(usize, PcieSettings)>) -> Vec<String> {
+    thread::scope(|scope| {
+        let join =
+            |rank, ranks, settings| PcieGroup::join(path, rank, ranks, settings).err().expect("an error");
+        let threads: Vec<_> = of_ranks
+            .into_iter()
+            .enumerate()
+            .map(|(rank, (ranks, settings))| scope.spawn(move || join(rank, ranks, settings)))
+            .collect();
+        threads.into_iter().map(|thread| thread.join().unwrap().to_string()).collect()
+    })
+}
+
+#[test]
+fn ranks_meet_with_every_kind_of_key() {
+    for security in [vec![Security::Plaintext; 4], vec![group_key(); 4], key_pairs(4)] {
+        let path = name();
+        assert_eq!(sums(&path, &security), [6; 4], "{security:?}");
+        assert!(!path.exists(), "the file that rank 0 made is removed");
+    }
+}
+
+#[test]
+fn a_window_serves_group_after_group() {
+    // One that is as small as it can be, and one with the words of a larger group in it.
+    let window = Window::new(600 << 10);
+    for ranks in [4, 2, 3, 2] {
+        let total = (0..ranks as u64).sum::<u64>();
+        assert_eq!(sums(&window.0, &vec![group_key(); ranks]), vec![total; ranks], "{ranks} ranks");
+    }
+    // What it held before does not matter, as long as it is known for a window.
+    let noise: Vec<u8> = (0..600u32 << 10).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    window.write(&noise[8..], 8);
+    assert_eq!(sums(&window.0, &key_pairs(3)), [3; 3]);
+}
+
+#[test]
+fn a_rank_of_an_earlier_group_is_not_believed() {
+    let window = Window::new(1 << 20);
+    assert_eq!(sums(&window.0, &vec![group_key(); 2]), [1; 2]);
+    // Rank 1 is in the window, and does not come again.
+    let errors = errors(&window.0, vec![(2, settings(group_key(), Duration::from_millis(300)))]);
+    assert!(errors[0].starts_with("ranks [1] did not join"), "{}", errors[0]);
+}
+
+#[test]
+fn a_rank_without_the_right_key_does_not_join() {
+    let (right, mut wrong) = (key_pairs(2), key_pairs(2));
+    // A stranger that knows the public keys of all, and says that it is rank 1.
+    if let (Security::KeyPairs { public, .. }, Security::KeyPairs { own, public: known }) =
+        (&right[0], &mut wrong[1])
+    {
+        *known = vec![public[0], own.public()];
+    }
+    for [first, second] in [[group_key(), group_key()], [right[0].clone(), wrong[1].clone()]] {
+        let path = name();
+        let settings = [first, second].map(|security| (2, settings(security, Duration::from_secs(20))));
+        let errors = errors(&path, settings.to_vec());
+        assert_eq!(errors[0], format!("rank 1 in {} does not have the key of that rank", path.display()));
+        assert_eq!(
+            errors[1],
+            "rank 0 refuses this rank: it does not know the key of this rank as that of rank 1"
+        );
+        assert!(!path.exists());
+    }
+}
+
+#[test]
+fn ranks_with_other_settings_are_refused_by_name() {
+    let with = |security, algorithm| {
+        let mut settings = settings(security, Duration::from_millis(500));
+        settings.messages.algorithm = algorithm;
+        settings
+    };
+    let refusals = |first, second| errors(&name(), vec![first, second]);
+    let found = refusals((3, with(Security::Plaintext, None)), (2, with(Security::Plaintext, None)));
+    assert_eq!(found[0], "rank 1 refuses this rank: its group has 2 ranks, this one 3");
+    assert_eq!(found[1], "rank 0 refuses this rank: its group has 3 ranks, this one 2");
+    let found =
+        refusals((2, with(Security::Plaintext, None)), (2, with(Security::Plaintext, Some(Algorithm::Ring))));
+    for (rank, error) in found.iter().enumerate() {
+        let expected =
+            format!("rank {} refuses this rank: it has another order, algorithm or size of pieces", 1 - rank);
+        assert_eq!(*error, expected);
+    }
+    let found = refusals((2, with(group_key(), None)), (2, with(Security::Plaintext, None)));
+    assert_eq!(found[0], "rank 1 refuses this rank: it expects no protection, this rank has a group key");
+    assert_eq!(found[1], "rank 0 refuses this rank: it expects a group key, this rank has no protection");
+}
+
+#[test]
+fn windows_and_keys_that_do_not_fit_are_refused() {
+    let window = Window::new(40 << 10);
+    let join = |security| {
+        let settings = settings(security, Duration::from_millis(100));
+        PcieGroup::join(&window.0, 0, 2, settings).err().expect("a refusal")
+    };
+    let error = join(Security::Plaintext);
+    assert!(matches!(error, JoinError::WindowSize { bytes: 40_960, .. }), "{error}");
+    assert!(matches!(join(Security::FileKey), JoinError::NoKeyFile));
+    assert!(matches!(join(key_pairs(2)[1].clone()), JoinError::OwnKey { rank: 0 }), "another rank's key");
+    assert!(matches!(join(key_pairs(3)[0].clone()), JoinError::Keys { keys: 3, .. }), "too many keys");
+}
+
+/// Two ranks that reduce without end, until one of them fails. Returns their errors, and the time from `harm` to the last.
+fn errors_after(window: &Window, harm: impl FnOnce()) -> (Vec<CollectiveError>, Duration) {
+    let (ready, is_ready) = channel();
+    thread::scope(|scope| {
+        let ranks = [0, 1].map(|rank| {
+            let ready = ready.clone();
+            scope.spawn(move || {
+                let settings = settings(Security::Plaintext, Duration::from_secs(20));
+                let mut group = PcieGroup::join(&window.0, rank, 2, settings).unwrap();
+                let mut vector = vec![0u8; 30_000];
+                for call in 0.. {
+                    if let Err(error) = group.all_reduce(ReduceOp::Max, &mut vector) {
+                        return error;
+                    }
+                    if call == 10 {
+                        ready.send(()).unwrap();
+                    }
+                }
+                unreachable!("it reduces until it fails")
+            })
+        });
+        is_ready.iter().take(2).for_each(drop);
+        let start = Instant::now();
+        harm();
+        let errors = ranks.map(|rank| rank.join().unwrap()).into();
+        (errors, start.elapsed())
+    })
+}
+
+#[test]
+fn garbage_in_the_window_ends_the_group_by_name() {
+    // Where the channel from rank 1 to rank 0 begins in a window of this size, with its words.
+    const CHANNEL: u64 = 172_544;
+    // All of the window, the words of that channel, its rings, and one of its words.
+    let places = [(0, 1 << 20), (CHANNEL, 512), (CHANNEL + 512, 100 << 10), (CHANNEL + 128, 8)];
+    for (number, (offset, len)) in places.into_iter().enumerate() {
+        for byte in [0u8, 0x5a, 0xff] {
+            let window = Window::new(1 << 20);
+            let (errors, time) = errors_after(&window, || {
+                // The ranks write on: what one lays over it can be right again.
+                for _ in 0..200 {
+                    window.write(&vec![byte; len], offset);
+                    thread::sleep(Duration::from_micros(50));
+                }
+            });
+            for error in errors {
+                let CollectiveError::EpochFailed { rank: 0 | 1, cause, .. } = error else {
+                    panic!("{error}")
+                };
+                let is_named = matches!(
+                    cause,
+                    FailureCause::Damaged | FailureCause::Unexpected | FailureCause::Silent(_)
+                );
+                assert!(is_named, "{byte:#x} in place {number}: {error}");
+            }
+            assert!(time < Duration::from_secs(5), "{time:?}");
+        }
+    }
+}
