@@ -15,9 +15,13 @@ mod join;
 mod layout;
 mod mapping;
 mod meeting;
+#[cfg(test)]
+mod posted;
 mod pulse;
 mod ring;
 mod settings;
+#[cfg(test)]
+mod simulated;
 mod window;
 
 use std::path::Path;

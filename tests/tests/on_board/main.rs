@@ -6,6 +6,7 @@
 #![allow(clippy::print_stdout, reason = "tests say what they skip and what they measured")]
 
 mod governor;
+mod pcie;
 mod privileges;
 
 use std::fs;

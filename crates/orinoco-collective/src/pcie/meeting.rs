@@ -173,7 +173,7 @@ impl Meeting {
             // In a window that is divided otherwise, these words would be somebody else's.
             if (found.ranks, found.ring_bytes) == (self.own.ranks, self.own.ring_bytes) {
                 for word in layout.words(*rank, self.peer) {
-                    window.publish(word, Ring::word(tag(&self.own), 0));
+                    window.publish(word, Ring::first_word(tag(&self.own)));
                 }
             }
             self.own.leave(window, layout.hello(*rank, self.peer));

@@ -1,7 +1,7 @@
 //! Byte rings in a window, each from one rank to another.
 //!
 //! Bytes at the positions `taken..written` are on their way. Positions count bytes and wrap around; the byte at a position is at
-//! that position modulo the ring's size. The sender publishes `written` after the bytes, and the receiver publishes `taken` after it
+//! that position modulo the ring's size. The first position is the tag of the group, so that a wrap-around is nothing rare. The sender publishes `written` after the bytes, and the receiver publishes `taken` after it
 //! has read them. Both words carry the tag of their group in the upper half, so that a word of another group is never taken for a
 //! position. The tag does not change while the ring is used: a word that is seen in two halves is right all the same.
 //!
@@ -44,8 +44,13 @@ pub(super) struct Rings {
 const PARTS: u32 = 4;
 
 impl Ring {
+    /// Both words of a ring that is empty.
+    pub(super) fn first_word(tag: u32) -> u64 {
+        Self::word(tag, tag)
+    }
+
     /// The word of a position.
-    pub(super) fn word(tag: u32, position: u32) -> u64 {
+    fn word(tag: u32, position: u32) -> u64 {
         u64::from(tag) << 32 | u64::from(position)
     }
 
@@ -75,7 +80,7 @@ pub(super) struct RingSender {
 impl RingSender {
     /// The sender's end of a ring that is empty.
     pub(super) fn new(ring: Ring) -> Self {
-        Self { ring, written: 0, taken: 0, is_damaged: false }
+        Self { ring, written: ring.tag, taken: ring.tag, is_damaged: false }
     }
 
     /// Sends the beginning of some slices, of which one is not empty.
@@ -160,7 +165,7 @@ pub(super) struct RingReceiver {
 impl RingReceiver {
     /// The receiver's end of a ring that is empty.
     pub(super) fn new(ring: Ring) -> Self {
-        Self { ring, written: 0, read: 0, taken: 0, is_damaged: false }
+        Self { ring, written: ring.tag, read: ring.tag, taken: ring.tag, is_damaged: false }
     }
 
     /// Fills the beginning of a slice, which is not empty.
