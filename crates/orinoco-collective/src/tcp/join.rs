@@ -14,6 +14,7 @@ use super::settings::TcpSettings;
 use super::socket::set_up;
 use crate::JoinError;
 use crate::clock::{Ticks, pause};
+use crate::message::MessageSettings;
 use crate::publish::fault;
 use crate::security::{GroupKey, HANDSHAKE_BYTES, Handshake, Keys, Security};
 
