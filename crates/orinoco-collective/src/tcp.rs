@@ -27,13 +27,13 @@ use crate::message::{
 };
 use crate::security::Keys;
 use crate::{JoinError, Topology};
-use pulse::Pulse;
 
 pub(crate) use connection::Connection;
 pub(crate) use hello::{Answer, ClusterHello, EPOCH, Hello, Use};
 pub(crate) use join::{Joined, Joining, Links};
 pub(crate) use lobby::Lobby;
 pub(crate) use packet_link::PacketLink;
+pub(crate) use pulse::Pulse;
 pub(crate) use socket::{flag, lower, raise, wait_for};
 
 pub use rendezvous::Rendezvous;
@@ -59,10 +59,7 @@ impl TcpGroup {
         ranks: usize,
         settings: TcpSettings,
     ) -> Result<Self, JoinError> {
-        if rank >= ranks || ranks > RANKS_MAX {
-            return Err(JoinError::Ranks { rank, ranks, max: RANKS_MAX });
-        }
-        let joined = join::join(rendezvous, rank, ranks, &settings)?;
+        let joined = join(rendezvous, rank, ranks, &settings)?;
         Self::of(joined, rank, EPOCH, settings.messages)
     }
 
@@ -74,8 +71,37 @@ impl TcpGroup {
         settings: MessageSettings,
     ) -> Result<Self, JoinError> {
         let ranks = joined.links.len();
-        let tcp = Tcp::new(rank, joined, epoch, settings.silence).map_err(JoinError::System)?;
+        let (keys, ip) = (joined.keys.clone(), joined.ip);
+        let (pulse, messages) = joined.start(rank, epoch, settings.silence)?;
+        let tcp = Tcp::new(pulse, messages, keys, ip);
         Ok(Self::new(tcp, Topology::flat(ranks), rank, epoch, settings))
+    }
+}
+
+/// Connects a rank with all others.
+pub(crate) fn join(
+    rendezvous: &Rendezvous,
+    rank: usize,
+    ranks: usize,
+    settings: &TcpSettings,
+) -> Result<Joined, JoinError> {
+    if rank >= ranks || ranks > RANKS_MAX {
+        return Err(JoinError::Ranks { rank, ranks, max: RANKS_MAX });
+    }
+    join::join(rendezvous, rank, ranks, settings)
+}
+
+impl Joined {
+    /// Starts the exchange of notices. Returns what exchanges them, and by rank a connection for messages.
+    pub(crate) fn start(
+        self,
+        rank: usize,
+        epoch: u32,
+        silence: Duration,
+    ) -> Result<(Arc<Pulse>, Vec<Option<Connection>>), JoinError> {
+        let (notices, messages) = self.links.into_iter().unzip();
+        let pulse = Pulse::start(rank, epoch, notices, silence).map_err(JoinError::System)?;
+        Ok((pulse, messages))
     }
 }
 
@@ -96,15 +122,12 @@ struct Link {
 }
 
 impl Tcp {
-    fn new(rank: usize, joined: Joined, epoch: u32, silence: Duration) -> std::io::Result<Self> {
-        let (notices, messages): (Vec<_>, Vec<_>) = joined.links.into_iter().unzip();
+    fn new(pulse: Arc<Pulse>, messages: Vec<Option<Connection>>, keys: Keys, ip: IpAddr) -> Self {
         let link = |(peer, connection): (usize, Option<Connection>)| {
             let (sender, receiver) = (StreamSender::new(peer), StreamReceiver::new(peer));
             connection.map(|connection| Link { connection, sender, receiver })
         };
-        let links = messages.into_iter().enumerate().map(link).collect();
-        let pulse = Pulse::start(rank, epoch, notices, silence)?;
-        Ok(Self { links, pulse, keys: joined.keys, ip: joined.ip })
+        Self { links: messages.into_iter().enumerate().map(link).collect(), pulse, keys, ip }
     }
 }
 

@@ -29,7 +29,7 @@ impl Connection {
         self.seal = Some(Box::new(seal));
     }
 
-    pub(super) fn stream(&self) -> &TcpStream {
+    pub(crate) fn stream(&self) -> &TcpStream {
         &self.stream
     }
 
@@ -54,7 +54,7 @@ impl Connection {
     }
 
     /// Sends all bytes, for no longer than `time`.
-    pub(super) fn send_all(&mut self, mut bytes: &[u8], time: Duration) -> io::Result<()> {
+    pub(crate) fn send_all(&mut self, mut bytes: &[u8], time: Duration) -> io::Result<()> {
         let start = Ticks::now();
         while !bytes.is_empty() {
             match self.write(&[IoSlice::new(bytes)]) {
@@ -66,7 +66,7 @@ impl Connection {
     }
 
     /// Fills a slice, within `time`.
-    pub(super) fn receive_all(&mut self, into: &mut [u8], time: Duration) -> io::Result<()> {
+    pub(crate) fn receive_all(&mut self, into: &mut [u8], time: Duration) -> io::Result<()> {
         let (start, mut filled) = (Ticks::now(), 0);
         while filled < into.len() {
             match self.read(&mut into[filled..]) {

@@ -15,7 +15,7 @@ use crate::clock::Ticks;
 use crate::message::{Health, Moved, NOTICE_BYTES, Notice};
 
 /// Health of a group, kept up by a thread.
-pub(super) struct Pulse {
+pub(crate) struct Pulse {
     health: Mutex<Health>,
     epoch: u32,
     origin: Ticks,
@@ -28,7 +28,7 @@ pub(super) struct Pulse {
 }
 
 impl Pulse {
-    pub(super) fn start(
+    pub(crate) fn start(
         rank: usize,
         epoch: u32,
         connections: Vec<Option<Connection>>,
@@ -50,11 +50,11 @@ impl Pulse {
     }
 
     /// Becomes readable when a rank has failed.
-    pub(super) fn failed(&self) -> &OwnedFd {
+    pub(crate) fn failed(&self) -> &OwnedFd {
         &self.failed
     }
 
-    pub(super) fn health<R>(&self, look: impl FnOnce(&mut Health) -> R) -> R {
+    pub(crate) fn health<R>(&self, look: impl FnOnce(&mut Health) -> R) -> R {
         let (result, has_notices) = {
             let mut health = self.health.lock().unwrap_or_else(PoisonError::into_inner);
             (look(&mut health), health.has_notices())
@@ -66,7 +66,7 @@ impl Pulse {
     }
 
     /// Says that this rank leaves. The thread ends by itself.
-    pub(super) fn leave(&self) {
+    pub(crate) fn leave(&self) {
         self.has_left.store(true, Ordering::Release);
         self.health(Health::leave);
     }
