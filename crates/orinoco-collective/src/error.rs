@@ -7,6 +7,8 @@ use thiserror::Error;
 
 use crate::FailureCause;
 use crate::call::Call;
+#[cfg(feature = "rdma")]
+use crate::rdma::error::RdmaError;
 use crate::security::KeyError;
 
 /// Fault of a collective operation.
@@ -172,6 +174,10 @@ pub enum JoinError {
         /// Connections that did not have the right key.
         turned_away: usize,
     },
+    /// Ranks cannot be connected by RDMA.
+    #[cfg(feature = "rdma")]
+    #[error("connecting by RDMA")]
+    Rdma(#[source] RdmaError),
     /// A key cannot be made.
     #[error("making a key")]
     Key(#[from] KeyError),

@@ -8,6 +8,8 @@
 //!   ([`Security`]).
 //! - A [`PcieGroup`] carries them out among ranks that share memory through PCI, or any other memory that they can map. Ranks are
 //!   authenticated, messages are not encrypted.
+//! - An [`RdmaGroup`](crate::MessageGroup) carries them out by RDMA (RoCE v2), with the feature `rdma`. Ranks are authenticated, messages
+//!   are not encrypted.
 //! - A [`Cluster`] is a board's fixed seat among others. Its groups change as boards fail and return, from [`Epoch`] to epoch.
 //! - A [`Queue`] runs the operations of any of them in the background.
 //!
@@ -36,6 +38,8 @@ mod pcie;
 mod publish;
 mod quantization;
 mod queue;
+#[cfg(feature = "rdma")]
+mod rdma;
 mod reduce;
 mod reduction_tree;
 mod schedule;
@@ -64,6 +68,11 @@ pub use message::{
 pub use pcie::{Pcie, PcieGroup, PcieSettings};
 pub use quantization::QuantizedElement;
 pub use queue::{Pending, Queue};
+#[cfg(feature = "rdma")]
+pub use rdma::{
+    Mtu, PortRefusal, Rdma, RdmaCounters, RdmaError, RdmaGroup, RdmaLink, RdmaPort, RdmaSettings,
+    RefusedPort, rdma_ports,
+};
 pub use schedule::{Buffer, Local, Region, Round, Schedule, Transfer, Unsupported, schedule};
 pub use security::{GroupKey, KeyError, KeyPair, PublicKey, Security, SigningKey, VerifyingKey};
 pub use shm::{Limits, Settings, ShmGroup};

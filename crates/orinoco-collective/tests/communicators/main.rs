@@ -4,6 +4,8 @@ mod int8;
 mod keys;
 mod pcie;
 mod proxy;
+#[cfg(feature = "rdma")]
+mod rdma;
 mod shm;
 mod split;
 mod suite;
@@ -47,6 +49,21 @@ pub(crate) trait Kind: 'static {
     const MODULE: &'static str;
 
     fn join(path: &Path, rank: usize, ranks: usize, times: Times) -> Result<Self::Group, JoinError>;
+
+    /// Something that this machine lacks for it.
+    fn missing() -> Option<String> {
+        None
+    }
+}
+
+/// Whether this machine has what a kind needs. Says that a test is skipped if not.
+#[expect(clippy::print_stdout, reason = "a skipped test says so")]
+fn can_run<K: Kind>(test: &str) -> bool {
+    let missing = K::missing();
+    if let Some(missing) = &missing {
+        println!("skipped: {}::{test}: {missing}", K::MODULE);
+    }
+    missing.is_none()
 }
 
 /// A file name that no other group has.
@@ -78,7 +95,8 @@ pub(crate) fn run<K: Kind, R: Send>(
 
 /// Tests of the suite for a kind of communicator.
 macro_rules! suite {
-    ($module:ident, $kind:ident, $group:ty, |$path:ident, $rank:ident, $ranks:ident, $times:ident| $join:expr, $tests:tt) => {
+    ($(#[$gate:meta])? $module:ident, $kind:ident, $group:ty, |$path:ident, $rank:ident, $ranks:ident, $times:ident| $join:expr, $missing:expr, $tests:tt) => {
+        $(#[$gate])?
         mod $module {
             use super::*;
 
@@ -92,6 +110,10 @@ macro_rules! suite {
                 fn join($path: &Path, $rank: usize, $ranks: usize, $times: Times) -> Result<$group, JoinError> {
                     $join
                 }
+
+                fn missing() -> Option<String> {
+                    $missing
+                }
             }
 
             suite!(tests $kind $tests);
@@ -100,14 +122,16 @@ macro_rules! suite {
     (tests $kind:ident [$($test:ident)*]) => {$(
         #[test]
         fn $test() {
-            crate::suite::$test::<$kind>();
+            if crate::can_run::<$kind>(stringify!($test)) {
+                crate::suite::$test::<$kind>();
+            }
         }
     )*};
 }
 
 macro_rules! suites {
-    ($($module:ident, $kind:ident, $group:ty, |$path:ident, $rank:ident, $ranks:ident, $times:ident| $join:expr;)*) => {$(
-        suite!($module, $kind, $group, |$path, $rank, $ranks, $times| $join, [
+    ($($(#[$gate:meta])? $module:ident, $kind:ident, $group:ty, |$path:ident, $rank:ident, $ranks:ident, $times:ident| $join:expr $(, unless $missing:expr)?;)*) => {$(
+        suite!($(#[$gate])? $module, $kind, $group, |$path, $rank, $ranks, $times| $join, None$(.or($missing))?, [
             all_operations_are_exact_for_1_to_8_ranks
             operations_with_uneven_counts_are_exact
             several_vectors_at_once_are_reduced_as_one_by_one
@@ -167,4 +191,11 @@ suites! {
         let messages = MessageSettings { deadline, silence, busy_poll, ..MessageSettings::default() };
         PcieGroup::join(path, rank, ranks, PcieSettings { security: Security::Plaintext, messages })
     };
+    #[cfg(feature = "rdma")] on_rdma, Rdma, orinoco_collective::RdmaGroup, |path, rank, ranks, times| {
+        let Times { deadline, silence } = times;
+        let messages = MessageSettings { deadline, silence, ..MessageSettings::default() };
+        let usual = orinoco_collective::RdmaSettings::new(Security::FileKey);
+        let settings = orinoco_collective::RdmaSettings { messages, ..usual };
+        orinoco_collective::RdmaGroup::join(&Rendezvous::File(path.to_owned()), rank, ranks, settings)
+    }, unless crate::rdma::missing();
 }

@@ -1,0 +1,117 @@
+//! Two ranks on two machines with RDMA devices: checks results, counts, and measures.
+//!
+//!     rdma ADDRESS KEY_FILE RANK check|count|stream [RUNS]|hold
+//!
+//! `ADDRESS` is that of rank 0, `KEY_FILE` a group key (`orinoco-group-key` and 64 hexadecimal digits, mode 0600), the same on both.
+//!
+//! | Mode | What |
+//! |---|---|
+//! | check | every operation, data type and reduction, compared with a reference |
+//! | count | what a thousand all-reduces need: registrations, writes, completions |
+//! | stream | time of messages of 1 MiB from rank 0 to rank 1 |
+//! | hold | all-reduces until one fails |
+
+mod check;
+
+use std::error::Error;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use orinoco_collective::{
+    Communicator, GroupKey, MessageSettings, RdmaGroup, RdmaSettings, ReduceOp, Rendezvous, Security,
+};
+
+const RANKS: usize = 2;
+/// Bytes of a message of the stream.
+const MESSAGE: usize = 1 << 20;
+/// Messages of one run of the stream.
+const MESSAGES: usize = 32;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [address, key, rank, mode, rest @ ..] = arguments.as_slice() else {
+        return Err("usage: rdma ADDRESS KEY_FILE RANK check|count|stream [RUNS]|hold".into());
+    };
+    let rank: usize = rank.parse()?;
+    let security = Security::GroupKey(GroupKey::read(Path::new(key))?);
+    let mut settings = RdmaSettings::new(security);
+    if mode != "hold" {
+        // These modes are about results, also on machines that are slow and busy.
+        settings.messages = MessageSettings { silence: Duration::from_secs(10), ..settings.messages };
+    }
+    let mut group = RdmaGroup::join(&Rendezvous::Address(address.parse()?), rank, RANKS, settings)?;
+    say(&format!("link: {}", group.transport().link()));
+    match mode.as_str() {
+        "check" => say(&format!("checked: {}", check::check(&mut group)?)),
+        "count" => count(&mut group)?,
+        "stream" => stream(&mut group, rest.first().map_or(Ok(5), |runs| runs.parse())?)?,
+        "hold" => hold(&mut group)?,
+        _ => return Err(format!("there is no mode `{mode}`").into()),
+    }
+    Ok(())
+}
+
+#[expect(clippy::print_stdout, reason = "an example prints its result")]
+fn say(line: &str) {
+    println!("{line}");
+}
+
+/// Counts of a thousand all-reduces of four sizes, after as many for which buffers grow.
+fn count(group: &mut RdmaGroup) -> Result<(), Box<dyn Error>> {
+    let run = |group: &mut RdmaGroup| -> Result<(), Box<dyn Error>> {
+        for number in 0..1_000 {
+            let mut vector = vec![1.0f32; [2, 500, 5_000, 40_000][number % 4]];
+            group.all_reduce(ReduceOp::Sum, &mut vector)?;
+        }
+        Ok(())
+    };
+    run(group)?;
+    let before = group.transport().counters();
+    run(group)?;
+    let after = group.transport().counters();
+    say(&format!(
+        "counted: registrations {} writes {} doorbells {} completions {} arrivals {}",
+        after.registrations - before.registrations,
+        after.writes - before.writes,
+        after.doorbells - before.doorbells,
+        after.completions - before.completions,
+        after.arrivals - before.arrivals,
+    ));
+    Ok(())
+}
+
+#[expect(clippy::disallowed_methods, reason = "it measures real time")]
+fn stream(group: &mut RdmaGroup, runs: usize) -> Result<(), Box<dyn Error>> {
+    let mut message = vec![7u8; MESSAGE];
+    for _ in 0..runs {
+        group.barrier()?;
+        let start = Instant::now();
+        for _ in 0..MESSAGES {
+            match group.rank() {
+                0 => group.send(1, &message)?,
+                _ => group.recv(0, &mut message)?,
+            }
+        }
+        group.barrier()?;
+        let seconds = start.elapsed().as_secs_f64();
+        say(&format!(
+            "stream: {:.2} MiB/s",
+            MESSAGES as f64 * (MESSAGE as f64 / f64::from(1 << 20)) / seconds
+        ));
+    }
+    Ok(())
+}
+
+/// All-reduces of 256 KiB until one fails.
+#[expect(clippy::disallowed_methods, reason = "it measures real time")]
+fn hold(group: &mut RdmaGroup) -> Result<(), Box<dyn Error>> {
+    let mut vector = vec![0.0f32; 64 << 10];
+    say("holding");
+    loop {
+        let start = Instant::now();
+        if let Err(error) = group.all_reduce(ReduceOp::Max, &mut vector) {
+            say(&format!("failed: {error} ({} ms in that call)", start.elapsed().as_millis()));
+            return Ok(());
+        }
+    }
+}

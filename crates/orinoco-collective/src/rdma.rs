@@ -1,0 +1,28 @@
+//! Messages by RDMA (RoCE v2): each rank writes into rings in the memory of the others, and their systems take no part.
+//!
+//! Ranks join by TCP, where they are authenticated, and notices stay there: signs of life and failures are those of a group over
+//! TCP. Messages travel over reliable queue pairs, one for each pair of ranks.
+//!
+//! What can be reckoned without a device ([`flow`], [`immediate`], [`slots`], [`endpoint`], [`port`]) is apart from the calls of
+//! libibverbs ([`verbs`]).
+
+mod endpoint;
+pub(crate) mod error;
+mod flow;
+mod immediate;
+mod join;
+mod mtu;
+mod port;
+mod settings;
+mod slots;
+mod transport;
+mod verbs;
+mod wire;
+
+pub use error::RdmaError;
+pub use join::RdmaGroup;
+pub use mtu::Mtu;
+pub use port::{PortRefusal, RdmaLink, RdmaPort, RefusedPort};
+pub use settings::RdmaSettings;
+pub use transport::Rdma;
+pub use verbs::{RdmaCounters, rdma_ports};
