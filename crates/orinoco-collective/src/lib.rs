@@ -8,8 +8,7 @@
 //!   ([`Security`]).
 //! - A [`PcieGroup`] carries them out among ranks that share memory through PCI, or any other memory that they can map. Ranks are
 //!   authenticated, messages are not encrypted.
-//! - An [`RdmaGroup`](crate::MessageGroup) carries them out by RDMA (RoCE v2), with the feature `rdma`. Ranks are authenticated, messages
-//!   are not encrypted.
+//! - With the feature `rdma`, an `RdmaGroup` carries them out by RDMA (RoCE v2), authenticated but not encrypted.
 //! - A [`Cluster`] is a board's fixed seat among others. Its groups change as boards fail and return, from [`Epoch`] to epoch.
 //! - A [`Queue`] runs the operations of any of them in the background.
 //!

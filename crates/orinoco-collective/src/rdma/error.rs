@@ -18,9 +18,9 @@ pub enum RdmaError {
         "the system's RDMA devices cannot be listed; load the kernel's module `ib_uverbs`, and check that /dev/infiniband can be opened"
     )]
     NoAccess(#[source] io::Error),
-    /// There is no device.
+    /// There is no device, or no driver of its own.
     #[error(
-        "this machine has no RDMA device: `rdma link` lists them; `rdma link add rxe0 type rxe netdev NAME` makes one of a network interface"
+        "no RDMA device is found: `rdma link` lists those that the kernel has, and the package `ibverbs-providers` has their drivers; `rdma link add rxe0 type rxe netdev NAME` makes one of a network interface"
     )]
     NoDevice,
     /// There are devices, but none that can be used.

@@ -292,7 +292,8 @@ impl Verbs {
             let source = io::Error::last_os_error();
             return Err(match getrlimit(Resource::Memlock).current {
                 Some(limit) if source.raw_os_error() == Some(rustix::io::Errno::NOMEM.raw_os_error()) => {
-                    RdmaError::Locked { bytes: self.memory_bytes, limit, source }
+                    let bytes = (self.pairs.len() - 1) * LINK_BYTES;
+                    RdmaError::Locked { bytes, limit, source }
                 }
                 _ => fault_of("registering memory", &self.device, source),
             });
