@@ -1,8 +1,8 @@
-//! Checks every operation, data type and reduction on a transport, bit for bit against results that each rank computes alone. Then
-//! reduces without end, if told to, and shows which rank has failed.
+//! Checks every operation, data type and reduction on a transport, bit for bit against results that each rank computes alone
+//! (`check`), or reduces without end, and shows which rank has failed (`hold`).
 //!
-//!     conformance pcie WINDOW RANK RANKS KEYFILE [until-failure]
-//!     conformance shm FILE RANK RANKS
+//!     conformance MODE pcie WINDOW RANK RANKS KEYFILE
+//!     conformance MODE shm FILE RANK RANKS
 //!
 //! Each rank is one process. WINDOW is a PCI device's memory that the ranks share, such as `/sys/bus/pci/devices/*/resource2`, or a
 //! file. KEYFILE has the key of the group (`GroupKey::write`).
@@ -11,6 +11,7 @@
 
 use std::error::Error;
 use std::path::Path;
+use std::time::Duration;
 
 use half::{bf16, f16};
 use orinoco_collective::{
@@ -22,51 +23,85 @@ use zerocopy::IntoBytes;
 fn main() -> Result<(), Box<dyn Error>> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    let (&[transport, place, rank, ranks], rest) = words.split_first_chunk().ok_or(USAGE)?;
+    let (&[mode, transport, place, rank, ranks], rest) = words.split_first_chunk().ok_or(USAGE)?;
     let (path, rank, ranks) = (Path::new(place), rank.parse()?, ranks.parse()?);
+    let run = match mode {
+        "check" => Mode::Check,
+        "hold" => Mode::Hold,
+        _ => return Err(USAGE.into()),
+    };
     match (transport, rest) {
-        ("pcie", [key, end @ ..]) => {
-            let security = Security::GroupKey(GroupKey::read(Path::new(key))?);
-            check(PcieGroup::join(path, rank, ranks, PcieSettings::new(security))?, end)
+        ("pcie", [key]) => {
+            let mut settings = PcieSettings::new(Security::GroupKey(GroupKey::read(Path::new(key))?));
+            settings.messages.silence = run.silence();
+            run.run(PcieGroup::join(path, rank, ranks, settings)?)
         }
-        ("shm", end) => check(ShmGroup::join(path, rank, ranks, Settings::default())?, end),
+        ("shm", []) => {
+            let settings = Settings { silence: run.silence(), ..Settings::default() };
+            run.run(ShmGroup::join(path, rank, ranks, settings)?)
+        }
         _ => Err(USAGE.into()),
     }
 }
 
-const USAGE: &str = "usage: conformance TRANSPORT PLACE RANK RANKS [KEYFILE] [until-failure]";
+const USAGE: &str = "usage: conformance check|hold TRANSPORT PLACE RANK RANKS [KEYFILE]";
+
+#[derive(Clone, Copy)]
+enum Mode {
+    Check,
+    Hold,
+}
+
+impl Mode {
+    /// Time without a sign of life after which a rank counts as dead. Results are checked on machines that are too busy for the usual
+    /// one.
+    fn silence(self) -> Duration {
+        match self {
+            Self::Check => Duration::from_secs(20),
+            Self::Hold => Settings::default().silence,
+        }
+    }
+
+    fn run(self, mut group: impl Communicator) -> Result<(), Box<dyn Error>> {
+        match self {
+            Self::Check => {
+                let results = check(&mut group)?;
+                println!("rank {} of {}: {results} results are exact", group.rank(), group.ranks());
+            }
+            Self::Hold => println!("{}", reduce_until_failure(&mut group)?),
+        }
+        Ok(())
+    }
+}
 
 /// Elements of the vectors, and of the blocks of operations with blocks.
 const LENS: [usize; 5] = [0, 1, 13, 1000, 4097];
 /// Elements of a vector that is longer than any buffer of a transport.
 const LONG: usize = 200_003;
 
-fn check(mut group: impl Communicator, end: &[&str]) -> Result<(), Box<dyn Error>> {
-    let mut results = 0;
-    results += check_type::<f32>(&mut group)?;
-    results += check_type::<f64>(&mut group)?;
-    results += check_type::<f16>(&mut group)?;
-    results += check_type::<bf16>(&mut group)?;
-    results += check_type::<i8>(&mut group)?;
-    results += check_type::<u8>(&mut group)?;
-    results += check_type::<i32>(&mut group)?;
-    results += check_type::<u32>(&mut group)?;
-    results += check_type::<i64>(&mut group)?;
-    results += check_type::<u64>(&mut group)?;
-    println!("rank {} of {}: {results} results are exact", group.rank(), group.ranks());
-    if end == ["until-failure"] {
-        println!("{}", reduce_until_failure(&mut group));
-    }
-    Ok(())
+/// Checks everything. Returns the number of results.
+fn check(group: &mut impl Communicator) -> Result<usize, Box<dyn Error>> {
+    Ok(check_type::<f32>(group)?
+        + check_type::<f64>(group)?
+        + check_type::<f16>(group)?
+        + check_type::<bf16>(group)?
+        + check_type::<i8>(group)?
+        + check_type::<u8>(group)?
+        + check_type::<i32>(group)?
+        + check_type::<u32>(group)?
+        + check_type::<i64>(group)?
+        + check_type::<u64>(group)?)
 }
 
 /// Reduces without end. Returns the error that ends it.
-fn reduce_until_failure(group: &mut impl Communicator) -> CollectiveError {
+fn reduce_until_failure(group: &mut impl Communicator) -> Result<CollectiveError, CollectiveError> {
     let mut vector = vec![1.0f32; 1000];
+    group.all_reduce(ReduceOp::Sum, &mut vector)?;
+    println!("rank {} holds", group.rank());
     loop {
         vector.fill(1.0);
         if let Err(error) = group.all_reduce(ReduceOp::Sum, &mut vector) {
-            return error;
+            return Ok(error);
         }
     }
 }

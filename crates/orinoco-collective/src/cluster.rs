@@ -26,7 +26,7 @@ use thiserror::Error;
 use crate::clock::{Ticks, pause};
 use crate::message::MessageSettings;
 use crate::security::KeyPair;
-use crate::tcp::{Connection, Joined, Joining, Links, Lobby, TcpGroup, Use, flag, lower, raise, wait_for};
+use crate::tcp::{Connection, Joined, Joining, Links, Lobby, TcpGroup, Use, digest, flag, lower, raise, wait_for};
 use crate::{Communicator, JoinError};
 use membership::{Bounds, Membership};
 use shared::{Shared, State};
@@ -163,7 +163,7 @@ impl Cluster {
         let shared = Arc::new(Shared {
             own: seat,
             pair: own,
-            settings: settings.messages.digest(),
+            settings: digest(&settings.messages),
             origin,
             state: Mutex::new(State {
                 membership: Membership::new(seat, list.quorum(), bounds, Duration::ZERO),

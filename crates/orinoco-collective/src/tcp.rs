@@ -30,7 +30,7 @@ use crate::{JoinError, Topology};
 
 pub(crate) use connection::Connection;
 pub(crate) use hello::{Answer, ClusterHello, EPOCH, Hello, Use};
-pub(crate) use join::{Joined, Joining, Links};
+pub(crate) use join::{Joined, Joining, Links, digest};
 pub(crate) use lobby::Lobby;
 pub(crate) use packet_link::PacketLink;
 pub(crate) use pulse::Pulse;

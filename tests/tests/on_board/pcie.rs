@@ -37,10 +37,10 @@ fn two_boards() -> Option<Boards> {
 }
 
 /// Starts the example on both boards. `kind` follows the name of the file that a process maps: `_wc` combines writes.
-fn start(boards: &Boards, kind: &str, end: &str) -> [Session; 2] {
+fn start(boards: &Boards, mode: &str, kind: &str) -> [Session; 2] {
     [0, 1].map(|rank| {
         let window = boards[rank].bar().expect("shared memory").file;
-        let command = format!("/tmp/conformance pcie {window}{kind} {rank} 2 /tmp/group.key {end} 2>&1");
+        let command = format!("/tmp/conformance {mode} pcie {window}{kind} {rank} 2 /tmp/group.key 2>&1");
         boards[rank].spawn(&command).expect("ssh starts")
     })
 }
@@ -51,23 +51,18 @@ fn next_line(session: &mut Session) -> String {
     line.trim().to_owned()
 }
 
-fn check_exact(rank: usize, session: &mut Session) {
-    let line = next_line(session);
-    println!("{line}");
-    assert!(
-        line.starts_with(&format!("rank {rank} of 2: ")) && line.ends_with(" results are exact"),
-        "{line}"
-    );
-}
-
 #[test]
 #[ignore = "boots emulated boards; `make test-boards` runs it"]
 fn results_through_pci_are_exact() {
     let Some(boards) = two_boards() else { return };
     // The second group finds what the first has left in the memory.
     for kind in ["", "_wc"] {
-        for (rank, mut session) in start(&boards, kind, "").into_iter().enumerate() {
-            check_exact(rank, &mut session);
+        for (rank, mut session) in start(&boards, "check", kind).into_iter().enumerate() {
+            let line = next_line(&mut session);
+            println!("{line}");
+            let is_exact =
+                line.starts_with(&format!("rank {rank} of 2: ")) && line.ends_with(" results are exact");
+            assert!(is_exact, "{line}");
             assert!(session.wait(RUN_MAX).expect("it ends").success());
         }
     }
@@ -77,9 +72,10 @@ fn results_through_pci_are_exact() {
 #[ignore = "boots emulated boards; `make test-boards` runs it"]
 fn a_board_that_dies_is_an_error_through_pci_that_names_its_rank() {
     let Some(boards) = two_boards() else { return };
-    let mut sessions = start(&boards, "", "until-failure");
+    boards.alone().expect("the others end");
+    let mut sessions = start(&boards, "hold", "");
     for (rank, session) in sessions.iter_mut().enumerate() {
-        check_exact(rank, session);
+        assert_eq!(next_line(session), format!("rank {rank} holds"));
     }
     boards[1].fault(&Fault::Kill).expect("the board is killed");
     let start = Instant::now();

@@ -53,18 +53,6 @@ impl Default for MessageSettings {
     }
 }
 
-impl MessageSettings {
-    /// Checksum of the settings that all ranks must share.
-    pub(crate) fn digest(&self) -> u32 {
-        let order = match self.order {
-            Order::Reproducible => 0,
-            Order::Fast => 1,
-        };
-        let algorithm = self.algorithm.map_or("chosen", |algorithm| algorithm.name());
-        crc32c::crc32c(format!("{order} {algorithm} {}", self.piece_bytes).as_bytes())
-    }
-}
-
 /// Operations among ranks that exchange messages over a transport, as one of them.
 pub struct MessageGroup<T> {
     transport: T,

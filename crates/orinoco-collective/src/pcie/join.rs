@@ -17,6 +17,7 @@ use super::window::Window;
 use crate::clock::{Ticks, pause};
 use crate::publish::{fault, publish};
 use crate::security::{KeyError, Keys};
+use crate::tcp::digest;
 use crate::{JoinError, Security};
 
 /// Period in which a rank looks for the others.
@@ -48,7 +49,7 @@ pub(super) fn join(
         if rank == 0 {
             window.publish(0, MAGIC);
         }
-        let (nonce, settings) = (nonce()?, settings.messages.digest());
+        let (nonce, settings) = (nonce()?, digest(&settings.messages));
         let joining = Joining { path, rank, ranks, layout, keys, settings, nonce };
         let rings = meet(joining, &window, start, deadline)?;
         Ok((window, rings))

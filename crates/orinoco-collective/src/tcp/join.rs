@@ -14,7 +14,7 @@ use super::settings::TcpSettings;
 use super::socket::set_up;
 use crate::JoinError;
 use crate::clock::{Ticks, pause};
-use crate::message::MessageSettings;
+use crate::message::{MessageSettings, Order};
 use crate::publish::fault;
 use crate::security::{GroupKey, HANDSHAKE_BYTES, Handshake, Keys, Security};
 
@@ -55,7 +55,7 @@ pub(super) fn join(
     let mut joining = Joining {
         rank,
         ranks,
-        settings: settings.messages.digest(),
+        settings: digest(&settings.messages),
         keys: Keys::Plaintext,
         epoch: EPOCH,
         cluster: ClusterHello::default(),
@@ -113,7 +113,7 @@ pub(super) fn join_listed(listed: Listed, messages: &MessageSettings) -> Result<
     let joining = Joining {
         rank,
         ranks: addresses.len(),
-        settings: crc32c::crc32c_append(messages.digest(), &number.to_le_bytes()),
+        settings: crc32c::crc32c_append(digest(messages), &number.to_le_bytes()),
         keys: keys.clone(),
         epoch: EPOCH,
         cluster: ClusterHello::default(),
@@ -124,6 +124,16 @@ pub(super) fn join_listed(listed: Listed, messages: &MessageSettings) -> Result<
     let mut lobby = Lobby::new(listener, keys).map_err(JoinError::System)?;
     let links = joining.connect_all(&mut lobby, &addresses)?;
     Ok(Joined { links, keys: joining.keys, ip: addresses[rank].ip() })
+}
+
+/// Checksum of the settings that all ranks must share.
+pub(crate) fn digest(settings: &MessageSettings) -> u32 {
+    let order = match settings.order {
+        Order::Reproducible => 0,
+        Order::Fast => 1,
+    };
+    let algorithm = settings.algorithm.map_or("chosen", |algorithm| algorithm.name());
+    crc32c::crc32c(format!("{order} {algorithm} {}", settings.piece_bytes).as_bytes())
 }
 
 /// One rank that joins a group, or a seat of a cluster that connects with others.
