@@ -7,6 +7,8 @@
 //!
 //! All reductions are in the order of the reduction tree, so results have the same bits for every size.
 
+#[cfg(all(test, shuttle))]
+mod interleavings;
 mod join;
 mod life;
 mod limits;
@@ -17,11 +19,11 @@ mod remote;
 mod segment;
 mod single_copy;
 mod split;
+mod sync;
 mod wait;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use zerocopy::IntoBytes;
 
@@ -37,6 +39,7 @@ use operations::{
     AllGather, AllReduce, AllToAll, Broadcast, Gather, Pieces, Reduce, ReduceScatter, Scatter, TwoShot,
 };
 use segment::{LINE_BYTES, Piece, PieceCounts, RANKS_MAX, Segment};
+use sync::Ordering;
 use wait::{Awaited, Waiting, check_group, fail, raise};
 
 /// Least bytes of a vector that ranks read directly from one another, where each rank has a core.
@@ -81,26 +84,28 @@ impl ShmGroup {
         let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         let segment = Arc::new(join::join(path, rank, ranks, settings.deadline)?);
         let life = Life::start(Arc::clone(&segment), rank, settings.silence);
-        let waiting = Waiting::new(ranks, settings);
-        let single_copy_bytes = None;
-        let (operations, published, exchanges) = (0, 0, 0);
-        let mut group = Self {
-            segment,
-            path: absolute,
-            rank,
-            ranks,
-            operations,
-            published,
-            exchanges,
-            messages: vec![PieceCounts::default(); ranks],
-            single_copy_bytes,
-            waiting,
-            _life: life,
-        };
+        let mut group = Self::new(segment, rank, ranks, settings, life);
+        group.path = absolute;
         if settings.single_copy {
             group.probe_single_copy()?;
         }
         Ok(group)
+    }
+
+    fn new(segment: Arc<Segment>, rank: usize, ranks: usize, settings: Settings, life: Life) -> Self {
+        Self {
+            segment,
+            path: PathBuf::new(),
+            rank,
+            ranks,
+            operations: 0,
+            published: 0,
+            exchanges: 0,
+            messages: vec![PieceCounts::default(); ranks],
+            single_copy_bytes: None,
+            waiting: Waiting::new(ranks, settings),
+            _life: life,
+        }
     }
 
     /// Whether long vectors are read directly from the memory of other ranks. The kernel must allow it (process_vm_readv(2)): ranks

@@ -6,9 +6,13 @@
 //!
 //! Read first: [`Simulator`], [`Task`] and [`check_seeds`].
 
+#[cfg(shuttle)]
+mod orders;
 mod seeds;
 mod simulator;
 mod trace;
 
+#[cfg(shuttle)]
+pub use orders::check_orders;
 pub use seeds::check_seeds;
 pub use simulator::{Simulator, Task};

@@ -62,7 +62,7 @@ enum Command {
     /// Emulated aarch64 boards: build, up, down, ssh, put, camera, fault, test
     #[command(subcommand)]
     Boards(boards::Action),
-    /// The pipeline's threads in many orders, by a seed: names of tests run those alone
+    /// The threads of the pipeline, and the ranks of shared memory, in many orders, by a seed: names of tests run those alone
     Shuttle {
         /// Names of tests, or their beginnings: `lane::`
         tests: Vec<String>,

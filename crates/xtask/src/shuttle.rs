@@ -1,4 +1,5 @@
-//! The pipeline's shells with shuttle's locks: every order of their threads that a seed decides.
+//! The pipeline's shells with shuttle's locks, and the shared memory of collective operations with its atomics: every order of their
+//! threads that a seed decides.
 
 use std::process::Command;
 
@@ -9,6 +10,9 @@ use crate::workspace::root;
 
 /// Module of the tests. Others of the crate start threads that shuttle does not know.
 const MODULE: &str = "interleavings::";
+
+/// Crates with such tests.
+const PACKAGES: [&str; 2] = ["orinoco-pipeline", "orinoco-collective"];
 
 /// Runs the tests of these names, which may be parts (`lane::`), or all of them.
 pub(crate) fn run(tests: &[String]) -> Result<()> {
@@ -28,8 +32,8 @@ pub(crate) fn check(times: u32) -> Result<Outcome> {
 /// The command without the names of tests. It builds in a folder of its own: other flags of the compiler are another
 /// build of everything.
 fn shuttle() -> Command {
-    let words = ["cargo", "test", "--release", "--package", "orinoco-pipeline", "--lib", "--"];
-    let mut command = command(&words);
+    let mut command = command(&["cargo", "test", "--release", "--lib"]);
+    command.args(PACKAGES.iter().flat_map(|package| ["--package", package])).arg("--");
     command.env("RUSTFLAGS", "--cfg shuttle").env("CARGO_TARGET_DIR", root().join("target/shuttle"));
     command
 }

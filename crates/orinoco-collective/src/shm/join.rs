@@ -3,10 +3,10 @@
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::path::Path;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::segment::Segment;
+use super::sync::Ordering;
 use crate::JoinError;
 use crate::clock::{Ticks, pause};
 use crate::publish::{fault, publish};

@@ -3,12 +3,11 @@
 //! The sender puts pieces into the slots of the pair and raises its flag; the receiver copies them out and raises the other flag. Of
 //! a long message the sender tells the address instead, where the kernel allows that, and waits until it has been read.
 
-use std::sync::atomic::Ordering;
-
 use zerocopy::IntoBytes;
 
 use super::operations::reduce_blocks_of;
 use super::segment::{MESSAGE_SLOTS, MessageNumbers, Way};
+use super::sync::Ordering;
 use super::wait::{Awaited, check_group, fail, raise};
 use super::{ShmGroup, remote};
 use crate::call::Call;

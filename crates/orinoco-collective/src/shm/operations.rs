@@ -9,11 +9,11 @@ use crate::{Element, ReduceOp, reduce};
 /// Bytes of a piece: small enough that it is still in a core's second-level cache when another core reads it, and large enough
 /// that flags cost little, also where ranks share cores and each wait takes a turn of the scheduler. Of 16, 32 and 64 KiB, the last
 /// was the fastest for 2 ranks on 2 cores, and for 4.
-const PIECE_BYTES: usize = 64 << 10;
+const PIECE_BYTES: usize = if cfg!(shuttle) { 128 } else { 64 << 10 };
 const _: () = assert!(PIECE_BYTES <= SLOT_BYTES);
 
 /// Least bytes of a vector that two steps reduce faster than one.
-const TWO_SHOT_BYTES: usize = 32 << 10;
+const TWO_SHOT_BYTES: usize = if cfg!(shuttle) { 128 } else { 32 << 10 };
 
 /// An operation, piece by piece.
 pub(super) trait Pieces {

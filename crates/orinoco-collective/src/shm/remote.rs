@@ -3,6 +3,7 @@
 
 use std::io;
 
+use super::sync::step;
 use crate::Element;
 
 /// Address of a vector in this process, for other ranks to read from.
@@ -15,6 +16,7 @@ pub(super) fn address<T>(vector: &[T]) -> u64 {
 /// # Errors
 /// The kernel's: it does not know the process, refuses the access, or the process has no such memory.
 pub(super) fn read<T: Element>(process: u32, address: u64, into: &mut [T]) -> io::Result<()> {
+    step();
     let process = libc::pid_t::try_from(process).map_err(|_| io::ErrorKind::InvalidInput)?;
     let base = into.as_mut_ptr().cast::<u8>();
     let (mut done, bytes) = (0, size_of_val(into));

@@ -17,16 +17,16 @@ use std::cell::UnsafeCell;
 use std::fs::File;
 use std::io;
 use std::ptr::{self, NonNull};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use rustix::mm::{MapFlags, ProtFlags};
 
+use super::sync::{AtomicU32, AtomicU64, Ordering, step};
 use crate::Element;
 
 /// Most ranks of a group on one machine.
 pub(super) const RANKS_MAX: usize = 64;
 /// Bytes of a slot.
-pub(super) const SLOT_BYTES: usize = 64 << 10;
+pub(super) const SLOT_BYTES: usize = if cfg!(shuttle) { 256 } else { 64 << 10 };
 /// Slots of a rank. A rank that fills one has reduced the piece before the last one, for which it saw all others publish theirs;
 /// and they had reduced the one two before that. So the piece of four before is free.
 pub(super) const SLOTS: usize = 4;
@@ -36,7 +36,7 @@ pub(super) const LINE_BYTES: usize = 112;
 /// Slots of messages from one rank to another.
 pub(super) const MESSAGE_SLOTS: usize = 4;
 /// Most bytes of a slot of messages.
-const MESSAGE_SLOT_MAX: usize = 32 << 10;
+const MESSAGE_SLOT_MAX: usize = if cfg!(shuttle) { 128 } else { 32 << 10 };
 /// Bytes of the slots of that number of all pairs together, if that makes them smaller.
 const MESSAGE_SLOTS_TOTAL: usize = 4 << 20;
 
@@ -101,7 +101,7 @@ pub(super) struct Pair {
 }
 
 const _: () = assert!(
-    size_of::<Line>() == 128
+    (size_of::<Line>() == 128 || cfg!(shuttle))
         && size_of::<RankPage>() <= PAGE_BYTES
         && size_of::<Header>() <= HEADER_BYTES
         && RANK_BYTES.is_multiple_of(CACHE_LINES_BYTES)
@@ -176,7 +176,10 @@ impl Segment {
             rustix::mm::mmap(ptr::null_mut(), bytes, access, MapFlags::SHARED, file, 0)?
         };
         let base = NonNull::new(base.cast()).expect("the kernel maps nothing at address 0 unless told to");
-        Ok(Self { base, bytes, ranks })
+        let segment = Self { base, bytes, ranks };
+        #[cfg(shuttle)]
+        segment.make_atomics();
+        Ok(segment)
     }
 
     /// Marks a new segment as complete.
@@ -217,6 +220,7 @@ impl Segment {
     /// If they do not fit their memory.
     #[inline]
     pub(super) fn read<T: Element>(&self, rank: usize, piece: Piece, len: usize) -> &[T] {
+        step();
         let memory = self.memory::<T>(rank, piece, len);
         // SAFETY: `memory` points to `len` elements in the mapping, aligned to 8 bytes or more. Every pattern of bits is a valid
         // element (`Element` is sealed). By the protocol nobody writes to a published piece before this rank has published the one
@@ -234,6 +238,7 @@ impl Segment {
         reason = "the memory is not the segment's, and the protocol gives it to one writer"
     )]
     pub(super) fn write<T: Element>(&self, rank: usize, piece: Piece, len: usize) -> &mut [T] {
+        step();
         let memory = self.memory::<T>(rank, piece, len);
         // SAFETY: as in `read`. The only writer of a rank's memory is the thread that holds its group exclusively, which fills one
         // piece at a time.
@@ -255,6 +260,7 @@ impl Segment {
     /// # Panics
     /// If the piece does not fit.
     pub(super) fn write_message(&self, way: Way, number: u32, numbers: MessageNumbers, piece: &[u8]) {
+        step();
         let slot = self.message_slot(way, number);
         assert!(piece.len() <= self.message_piece_bytes());
         // SAFETY: the slot has room for both (asserted) and is aligned to a cache line. Its only writer is the thread that holds the
@@ -278,6 +284,7 @@ impl Segment {
     /// # Panics
     /// If it is longer than a slot.
     pub(super) fn read_message(&self, way: Way, number: u32, into: &mut [u8]) {
+        step();
         assert!(into.len() <= self.message_piece_bytes());
         // SAFETY: the slot is that long (asserted), and does not overlap `into`, which is no shared memory.
         unsafe {
@@ -333,8 +340,62 @@ fn pair_bytes(ranks: usize) -> usize {
     size_of::<Pair>() + MESSAGE_SLOTS * message_slot_bytes(ranks)
 }
 
+#[cfg(shuttle)]
+impl Segment {
+    /// Makes shuttle's atomics, which are more than zeros.
+    fn make_atomics(&self) {
+        let line = || Line {
+            flag: AtomicU32::new(0),
+            has_sleeper: AtomicU32::new(0),
+            call: AtomicU64::new(0),
+            payload: UnsafeCell::new([0; LINE_BYTES]),
+        };
+        let page = || RankPage {
+            pulse: Pulse {
+                process: AtomicU32::new(0),
+                has_left: AtomicU32::new(0),
+                beats: AtomicU64::new(0),
+                probe_address: AtomicU64::new(0),
+                probe_value: AtomicU64::new(0),
+            },
+            lines: [line(), line()],
+            bare_lines: [line(), line()],
+        };
+        let header =
+            Header { magic: AtomicU64::new(0), ranks: AtomicU64::new(0), failure: AtomicU64::new(0) };
+        // SAFETY: all places lie inside the mapping, and are aligned, as for `header`, `page` and `pair`. Nobody else has it yet.
+        unsafe {
+            self.base.cast::<Header>().write(header);
+            for rank in 0..self.ranks {
+                self.base.add(HEADER_BYTES + rank * RANK_BYTES).cast::<RankPage>().write(page());
+                for to in 0..self.ranks {
+                    let pair = self.base.add(self.pair_start(Way { from: rank, to })).cast::<Pair>();
+                    pair.write(Pair { sent: line(), taken: line() });
+                }
+            }
+        }
+    }
+
+    /// Drops them.
+    fn drop_atomics(&mut self) {
+        // SAFETY: `make_atomics` wrote them, and no reference outlives `self`.
+        unsafe {
+            self.base.cast::<Header>().drop_in_place();
+            for rank in 0..self.ranks {
+                self.base.add(HEADER_BYTES + rank * RANK_BYTES).cast::<RankPage>().drop_in_place();
+                for to in 0..self.ranks {
+                    let pair = self.base.add(self.pair_start(Way { from: rank, to }));
+                    pair.cast::<Pair>().drop_in_place();
+                }
+            }
+        }
+    }
+}
+
 impl Drop for Segment {
     fn drop(&mut self) {
+        #[cfg(shuttle)]
+        self.drop_atomics();
         // SAFETY: `base` and `bytes` are those of the mapping (`map`), and no reference to it outlives `self`.
         let unmapped = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.bytes) };
         debug_assert!(unmapped.is_ok(), "a mapping of our own can be unmapped");

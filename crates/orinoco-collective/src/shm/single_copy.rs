@@ -5,9 +5,9 @@
 use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::ops::Range;
-use std::sync::atomic::Ordering;
 
 use super::segment::Piece;
+use super::sync::Ordering;
 use super::wait::{check_group, fail, raise};
 use super::{Call, SINGLE_COPY_BYTES, SINGLE_COPY_BYTES_SHARED, ShmGroup, remote};
 use crate::partition::partition;

@@ -1,24 +1,22 @@
 //! Waiting for another rank's flag: first look again and again, then give way, then sleep.
 
-use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
-
-use rustix::thread::futex;
 
 use super::Settings;
 use super::life::Watch;
 use super::segment::{Line, Segment};
+use super::sync::{self, Ordering};
 use crate::call::Call;
 use crate::clock::Ticks;
 use crate::{CollectiveError, FailureCause};
 
 /// Looks at a flag before anything else, where each rank has a core: about 20 us, several times an exchange of short vectors.
-const LOOKS: u32 = 20_000;
+const LOOKS: u32 = if cfg!(shuttle) { 2 } else { 20_000 };
 /// The same where ranks share cores: the other rank may be waiting for this one's core.
-const LOOKS_SHARED: u32 = 64;
+const LOOKS_SHARED: u32 = if cfg!(shuttle) { 2 } else { 64 };
 /// Times of giving way to other threads before sleeping, where ranks share cores.
-const YIELDS_SHARED: u32 = 2_000;
+const YIELDS_SHARED: u32 = if cfg!(shuttle) { 1 } else { 2_000 };
 /// Longest sleep. A rank that raises its flag just as another goes to sleep may miss it, and then this is the delay.
 const SLEEP: Duration = Duration::from_millis(1);
 
@@ -75,7 +73,7 @@ impl Waiting {
             if awaited.has_come() {
                 return Ok(());
             }
-            std::hint::spin_loop();
+            sync::hint();
         }
         self.wait_long(awaited)
     }
@@ -88,7 +86,7 @@ impl Waiting {
             if awaited.iter().any(|awaited| awaited.has_come()) {
                 return Ok(());
             }
-            std::hint::spin_loop();
+            sync::hint();
         }
         self.wait_long_for_any(awaited)
     }
@@ -103,7 +101,7 @@ impl Waiting {
         let has_come = || awaited.iter().any(|awaited| awaited.has_come());
         let yields = if self.shares_cores { YIELDS_SHARED } else { 0 };
         for _ in 0..yields {
-            thread::yield_now();
+            sync::yield_now();
             if has_come() {
                 return Ok(());
             }
@@ -163,17 +161,14 @@ pub(super) fn raise(line: &Line, pieces: u32) {
 #[cold]
 fn wake(line: &Line) {
     line.has_sleeper.store(0, Ordering::Relaxed);
-    // Without an answer a sleeper wakes by itself.
-    let _ = futex::wake(&line.flag, futex::Flags::empty(), u32::MAX >> 1);
+    sync::wake(&line.flag);
 }
 
 /// Sleeps until the flag is raised, or a short time.
 fn sleep_until_raised(line: &Line) {
     let seen = line.flag.load(Ordering::Acquire);
     line.has_sleeper.store(1, Ordering::Relaxed);
-    let time = rustix::time::Timespec { tv_sec: 0, tv_nsec: SLEEP.subsec_nanos().into() };
-    // It returns at once where the flag has changed, and is called again where it returns for nothing.
-    let _ = futex::wait(&line.flag, futex::Flags::empty(), seen, Some(&time));
+    sync::sleep(&line.flag, seen, SLEEP);
 }
 
 /// Notes a rank's failure, unless one is noted.
