@@ -75,8 +75,8 @@ pub(super) struct Pulse {
 pub(super) struct Line {
     /// Number of pieces that the rank has published; wraps around.
     pub(super) flag: AtomicU32,
-    /// 1 while another rank sleeps until the flag changes.
-    pub(super) has_sleeper: AtomicU32,
+    /// Number of ranks that sleep until the flag changes.
+    pub(super) sleepers: AtomicU32,
     /// Code of the rank's call.
     pub(super) call: AtomicU64,
     /// Elements of a short vector.
@@ -346,7 +346,7 @@ impl Segment {
     fn make_atomics(&self) {
         let line = || Line {
             flag: AtomicU32::new(0),
-            has_sleeper: AtomicU32::new(0),
+            sleepers: AtomicU32::new(0),
             call: AtomicU64::new(0),
             payload: UnsafeCell::new([0; LINE_BYTES]),
         };

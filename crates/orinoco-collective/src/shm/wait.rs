@@ -110,7 +110,7 @@ impl Waiting {
         let watch = |of: &&Awaited<'_>| Watch::new(of.segment.pulse(of.rank), start);
         let mut watches: Vec<Watch> = awaited.iter().map(watch).collect();
         while !has_come() {
-            sleep_until_raised(awaited[0].line);
+            sleep_until_raised(awaited[0]);
             let now = Ticks::now();
             for (awaited, watch) in awaited.iter().zip(&mut watches) {
                 self.check(awaited, watch, start, now)?;
@@ -153,22 +153,23 @@ impl Waiting {
 #[inline]
 pub(super) fn raise(line: &Line, pieces: u32) {
     line.flag.store(pieces, Ordering::Release);
-    if line.has_sleeper.load(Ordering::Relaxed) != 0 {
-        wake(line);
+    if line.sleepers.load(Ordering::Relaxed) != 0 {
+        sync::wake(&line.flag);
     }
 }
 
-#[cold]
-fn wake(line: &Line) {
-    line.has_sleeper.store(0, Ordering::Relaxed);
-    sync::wake(&line.flag);
-}
-
 /// Sleeps until the flag is raised, or a short time.
-fn sleep_until_raised(line: &Line) {
+fn sleep_until_raised(awaited: &Awaited<'_>) {
+    let line = awaited.line;
+    // The number that is compared with what is awaited is the one at which this rank sleeps: it may change at any time.
     let seen = line.flag.load(Ordering::Acquire);
-    line.has_sleeper.store(1, Ordering::Relaxed);
+    if has_reached(seen, awaited.pieces) {
+        return;
+    }
+    // They are counted by themselves: if a rank that wakes others took the mark away, it could be that of the next sleep.
+    line.sleepers.fetch_add(1, Ordering::Relaxed);
     sync::sleep(&line.flag, seen, SLEEP);
+    line.sleepers.fetch_sub(1, Ordering::Relaxed);
 }
 
 /// Notes a rank's failure, unless one is noted.
