@@ -13,6 +13,7 @@ use shuttle::thread;
 use super::life::Life;
 use super::segment::Segment;
 use super::sync::{Ordering, let_sleep_time_out};
+use super::wait::fail;
 use super::{Settings, ShmGroup};
 use crate::{CollectiveError, Communicator, FailureCause, ReduceOp};
 
@@ -187,6 +188,34 @@ fn messages_of_a_rank_that_leaves_are_not_lost() {
             },
         );
     });
+}
+
+/// Somebody gives a rank up at any time, as happens when it was stopped: it may go on at any time, too. Every rank returns a right
+/// result or that failure, although those that fail overwrite their vectors at once.
+#[test]
+fn a_failure_at_any_time_gives_no_wrong_result() {
+    for single_copy in [false, true] {
+        for send in [false, true] {
+            let setup = Setup { ranks: 3, single_copy, times_out: true };
+            check_orders(move || {
+                let give_up = |segment: Arc<Segment>| {
+                    fail(&segment, 1, FailureCause::Silent(Duration::from_millis(500)));
+                };
+                let results = run(setup, give_up, move |mut group| match send {
+                    false => operate(&mut group, &[15, 50]),
+                    true => pass_on(&mut group, &[15, 50]),
+                });
+                for error in results.into_iter().filter_map(Result::err) {
+                    let CollectiveError::EpochFailed { rank, cause, .. } = error else { panic!("{error}") };
+                    // A rank that has returned leaves, which the others may see before they see the failure; the first one stays.
+                    assert!(
+                        (rank, cause) == (1, FailureCause::Silent(Duration::from_millis(500))),
+                        "{error}"
+                    );
+                }
+            });
+        }
+    }
 }
 
 /// All ranks call something else. The first failure that is noted stays, and ends every call.

@@ -8,7 +8,7 @@ use zerocopy::IntoBytes;
 use super::operations::reduce_blocks_of;
 use super::segment::{MESSAGE_SLOTS, MessageNumbers, Way};
 use super::sync::Ordering;
-use super::wait::{Awaited, check_group, fail, raise};
+use super::wait::{Awaited, check_group, check_reads, fail, raise};
 use super::{ShmGroup, remote};
 use crate::call::Call;
 use crate::partition::blocks;
@@ -235,6 +235,7 @@ impl ShmGroup {
                 let process = self.segment.pulse(message.from).process.load(Ordering::Relaxed);
                 remote::read(process, found.address, message.bytes)
                     .or_else(|why| self.unreadable(call, message.from, &why))?;
+                check_reads(&self.segment, call)?;
                 message.is_over = true;
             }
             let taken = number.wrapping_add(1);

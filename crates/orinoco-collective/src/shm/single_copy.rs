@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use super::segment::Piece;
 use super::sync::Ordering;
-use super::wait::{check_group, fail, raise};
+use super::wait::{check_group, check_reads, fail, raise};
 use super::{Call, SINGLE_COPY_BYTES, SINGLE_COPY_BYTES_SHARED, ShmGroup, remote};
 use crate::partition::partition;
 use crate::{CollectiveError, Communicator, Element, FailureCause, ReduceOp, reduce};
@@ -152,7 +152,9 @@ impl ShmGroup {
     fn pass(&mut self, vectors: &Vectors) -> Result<(), CollectiveError> {
         self.published = self.published.wrapping_add(1);
         raise(self.segment.line(self.rank, vectors.operation), self.published);
-        self.wait_for_all(vectors.operation, self.published, vectors.call, false)
+        self.wait_for_all(vectors.operation, self.published, vectors.call, false)?;
+        // A rank that was stopped may come here after the others have given it up, and have changed what it read.
+        check_reads(&self.segment, vectors.call)
     }
 
     /// Reduces a part of all inputs, which begins at element `start` of them, into `own`. It holds this rank's part already,

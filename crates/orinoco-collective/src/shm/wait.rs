@@ -1,5 +1,6 @@
 //! Waiting for another rank's flag: first look again and again, then give way, then sleep.
 
+use std::sync::atomic::fence;
 use std::thread;
 use std::time::Duration;
 
@@ -172,11 +173,19 @@ fn sleep_until_raised(awaited: &Awaited<'_>) {
     line.sleepers.fetch_sub(1, Ordering::Relaxed);
 }
 
-/// Notes a rank's failure, unless one is noted.
+/// Notes a rank's failure, unless one is noted. This rank's vectors may change from then on.
 pub(super) fn fail(segment: &Segment, rank: usize, cause: FailureCause) {
     let code = (rank as u64 + 1) << 32 | u64::from(cause.to_code());
     // The first failure stays: what follows from it is no news.
     let _ = segment.header().failure.compare_exchange(0, code, Ordering::AcqRel, Ordering::Acquire);
+    fence(Ordering::SeqCst);
+}
+
+/// Fails if a failure is noted, after vectors of other ranks were read. Where none is, no rank had returned from the operation because
+/// of one, so all vectors were those of the operation while they were read.
+pub(super) fn check_reads(segment: &Segment, call: Call) -> Result<(), CollectiveError> {
+    fence(Ordering::SeqCst);
+    check_group(segment, call)
 }
 
 /// Fails if a failure is noted.
