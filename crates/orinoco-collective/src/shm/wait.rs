@@ -18,6 +18,8 @@ const LOOKS: u32 = if cfg!(shuttle) { 2 } else { 20_000 };
 const LOOKS_SHARED: u32 = if cfg!(shuttle) { 2 } else { 64 };
 /// Times of giving way to other threads before sleeping, where ranks share cores.
 const YIELDS_SHARED: u32 = if cfg!(shuttle) { 1 } else { 2_000 };
+/// Longest time of that. Other programs may need the cores for milliseconds each time.
+const YIELD_TIME: Duration = Duration::from_millis(20);
 /// Longest sleep. A rank that raises its flag just as another goes to sleep may miss it, and then this is the delay.
 const SLEEP: Duration = Duration::from_millis(1);
 
@@ -100,14 +102,17 @@ impl Waiting {
     #[cold]
     fn wait_long_for_any(&self, awaited: &[&Awaited<'_>]) -> Result<(), CollectiveError> {
         let has_come = || awaited.iter().any(|awaited| awaited.has_come());
+        let start = Ticks::now();
         let yields = if self.shares_cores { YIELDS_SHARED } else { 0 };
         for _ in 0..yields {
             sync::yield_now();
             if has_come() {
                 return Ok(());
             }
+            if Ticks::now().since(start) >= YIELD_TIME {
+                break;
+            }
         }
-        let start = Ticks::now();
         let watch = |of: &&Awaited<'_>| Watch::new(of.segment.pulse(of.rank), start);
         let mut watches: Vec<Watch> = awaited.iter().map(watch).collect();
         while !has_come() {

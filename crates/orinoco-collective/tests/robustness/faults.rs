@@ -7,11 +7,16 @@ use orinoco_core::Rng;
 use rustix::process::Signal;
 
 use crate::process::{Process, Report, name};
+use crate::soak::load;
 use crate::worker::{Orders, now};
 use crate::{ALLOWANCE, SILENCE, TRANSPORTS, seeds, turn};
 
 /// Longest time until a fault, so that it comes in the middle of operations.
 const FAULT_MICROS: u64 = 60_000;
+/// Loads of a crowded machine, each with more threads than cores.
+const CROWD: usize = 4;
+/// Bound there: each look of a rank waits for the turns of all others.
+const CROWDED: Duration = Duration::from_secs(4);
 /// Growth of a survivor's memory over all of its groups, in KiB: allocators keep some. A leak of one group's staging buffers, over
 /// 20 groups, is more.
 const GROWTH_KIB: u64 = 16 << 10;
@@ -245,6 +250,34 @@ fn a_rank_that_is_killed_while_it_joins_is_named() {
             }
             let waited = Duration::from_nanos(now() - struck);
             assert!(waited < all.deadline * 2 + ALLOWANCE, "seed {seed}: {transport}: {waited:?}");
+        }
+    }
+}
+
+/// Where every core has work of others for each moment that a rank gives way, the bound holds, too.
+#[test]
+fn a_stopped_rank_is_named_on_a_crowded_machine() {
+    let _turn = turn();
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    let _crowd: Vec<_> = (0..CROWD).flat_map(|_| load()).collect();
+    // In shared memory, ranks give way if they are more than the cores.
+    for (transport, ranks) in [("shm", (cores + 1).min(8)), ("tcp", 2)] {
+        for seed in seeds(1) {
+            let all = Orders { seed, ..orders(transport, 0, ranks) };
+            let processes: Vec<Process> =
+                (0..ranks).map(|rank| Process::start(&Orders { rank, ..all.clone() })).collect();
+            processes.iter().for_each(|process| process.joined(seed));
+            thread::sleep(Duration::from_micros(Rng::with_seed(seed).u64(..FAULT_MICROS)));
+            let struck = now();
+            processes[1].signal(Signal::STOP);
+            for process in processes.iter().filter(|process| process.rank != 1) {
+                let waited = failed(process, seed, 1, STOPPED.causes, struck);
+                assert!(
+                    waited <= CROWDED,
+                    "seed {seed}: {transport}: rank {} failed after {waited:?}",
+                    process.rank
+                );
+            }
         }
     }
 }

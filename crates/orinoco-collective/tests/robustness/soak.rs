@@ -20,7 +20,7 @@ const LOAD_BYTES: usize = 64 << 20;
 const GROWTH_KIB: u64 = 32 << 10;
 
 /// As many busy threads as cores, and one that keeps the memory busy.
-fn load() -> Vec<Beat> {
+pub(crate) fn load() -> Vec<Beat> {
     let cores = thread::available_parallelism().map_or(1, usize::from);
     let mut counter = 0u64;
     let mut memory = vec![0u8; LOAD_BYTES];
