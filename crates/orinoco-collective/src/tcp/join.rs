@@ -340,6 +340,9 @@ impl Joining {
             return Err(missing());
         }
         let stream = TcpStream::connect_timeout(&address, time).map_err(|_| missing())?;
+        if is_own(&stream) {
+            return Err(missing());
+        }
         set_up(&stream).map_err(JoinError::System)?;
         Ok(Connection::plain(stream))
     }
@@ -425,4 +428,9 @@ impl Joining {
     fn missing(&self, missing: Vec<usize>, at: String, turned_away: usize) -> JoinError {
         JoinError::Missing { missing, at, waited: Ticks::now().since(self.start), turned_away }
     }
+}
+
+/// Whether a connection is with itself. Where nobody listens yet, the system may give the caller the very port that it calls.
+fn is_own(stream: &TcpStream) -> bool {
+    stream.local_addr().is_ok_and(|own| stream.peer_addr().is_ok_and(|peer| own == peer))
 }

@@ -61,6 +61,29 @@ fn ip(words: &str) -> bool {
     output.is_ok_and(|output| output.status.success())
 }
 
+/// Where nobody listens at a port of the range from which the system takes those of callers, it may take that one for the caller: the
+/// connection is with itself then. In a range of two ports it does so at once.
+#[test]
+fn a_rank_does_not_take_itself_for_another() {
+    let _turn = turn();
+    let Some(cable) = Cable::lay() else {
+        println!("skipped: a_rank_does_not_take_itself_for_another: no right to make network namespaces");
+        return;
+    };
+    let inside = |words: &[&str]| {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &cable.names[1]]).args(words);
+        command.output().is_ok_and(|output| output.status.success())
+    };
+    assert!(inside(&["ip", "link", "set", "lo", "up"]));
+    assert!(inside(&["sysctl", "-w", "net.ipv4.ip_local_port_range=50000 50001"]));
+    let (address, deadline) = ("127.0.0.1:50000".parse().unwrap(), Duration::from_millis(700));
+    let rank = cable.start(&Orders { addresses: vec![address], deadline, ..orders("tcp-plaintext", 1, 2) });
+    let report = rank.report(0);
+    let Report::Refused { text } = &report else { panic!("{report:?}") };
+    assert!(text.starts_with("ranks [0] did not join"), "{text}");
+}
+
 #[test]
 fn ranks_whose_cable_is_cut_name_each_other() {
     let _turn = turn();
