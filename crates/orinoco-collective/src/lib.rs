@@ -34,6 +34,7 @@ mod message;
 mod mutations;
 mod partition;
 mod pcie;
+mod priority;
 mod publish;
 mod quantization;
 mod queue;

@@ -20,6 +20,7 @@ mod segment;
 mod single_copy;
 mod split;
 mod sync;
+mod thread_state;
 mod wait;
 
 use std::path::{Path, PathBuf};

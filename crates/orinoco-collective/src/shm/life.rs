@@ -6,7 +6,9 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use super::segment::{Pulse, Segment};
+use super::thread_state::ThreadState;
 use crate::clock::{Ticks, pause};
+use crate::priority;
 
 /// Signs of life in the time after which a rank counts as dead: several may come late on a busy machine.
 const BEATS: u32 = 10;
@@ -26,6 +28,8 @@ impl Life {
         let thread = thread::Builder::new().name("orinoco-pulse".to_owned()).spawn({
             let (segment, is_over) = (Arc::clone(&segment), Arc::clone(&is_over));
             move || {
+                priority::raise();
+                introduce(segment.pulse(rank));
                 while !is_over.load(Ordering::Acquire) {
                     segment.pulse(rank).beats.fetch_add(1, Ordering::Relaxed);
                     pause(silence / BEATS);
@@ -35,6 +39,24 @@ impl Life {
         // Without a thread the others will take this rank for dead while it computes. They say so, by name.
         Self { segment, rank, is_over, thread: thread.ok() }
     }
+}
+
+/// Says which thread gives the signs of life.
+fn introduce(pulse: &Pulse) {
+    let thread = rustix::thread::gettid().as_raw_nonzero().get();
+    let (process, thread) = (std::process::id(), u32::try_from(thread).unwrap_or(0));
+    if let Some(state) = ThreadState::read(process, thread) {
+        pulse.thread_start.store(state.start, Ordering::Relaxed);
+        pulse.thread.store(thread, Ordering::Release);
+    }
+}
+
+/// Whether the kernel knows that the thread that gives the signs of life could run, but has no core: the rank is late then, and not
+/// dead. It is not so if the thread was stopped, if it has ended, or in another container, where nothing is known about it.
+fn is_starved(pulse: &Pulse) -> bool {
+    let (process, thread) = (pulse.process.load(Ordering::Relaxed), pulse.thread.load(Ordering::Acquire));
+    let state = ThreadState::read(process, thread).filter(|_| thread != 0);
+    state.is_some_and(|state| state.wants_core && state.start == pulse.thread_start.load(Ordering::Relaxed))
 }
 
 impl Life {
@@ -62,25 +84,33 @@ pub(super) struct Watch {
     beats: u64,
     heard: Ticks,
     looked: Ticks,
+    /// Last time at which it was not heard of because it had no core.
+    starved: Option<Ticks>,
 }
 
 impl Watch {
     pub(super) fn new(pulse: &Pulse, now: Ticks) -> Self {
-        Self { beats: pulse.beats.load(Ordering::Relaxed), heard: now, looked: now }
+        Self { beats: pulse.beats.load(Ordering::Relaxed), heard: now, looked: now, starved: None }
     }
 
     pub(super) fn has_left(&self, pulse: &Pulse) -> bool {
         pulse.has_left.load(Ordering::Acquire) != 0
     }
 
-    /// Whether nothing was heard of the rank for that long. Time in which this rank did not look does not count: it may have been
-    /// stopped itself.
+    /// Whether nothing was heard of the rank for that long, although it did not lack a core. Time in which this rank did not look does
+    /// not count: it may have been stopped itself.
     pub(super) fn is_silent(&mut self, pulse: &Pulse, now: Ticks, silence: Duration) -> bool {
         let beats = pulse.beats.load(Ordering::Relaxed);
         if beats != self.beats || now.since(self.looked) > silence / 4 {
             (self.beats, self.heard) = (beats, now);
         }
         self.looked = now;
-        now.since(self.heard) >= silence
+        let was_starved = self.starved.is_some_and(|since| now.since(since) < silence / BEATS);
+        if now.since(self.heard) < silence || was_starved {
+            return false;
+        }
+        self.starved = is_starved(pulse).then_some(now);
+        // It may have counted before it went to sleep again.
+        self.starved.is_none() && pulse.beats.load(Ordering::Relaxed) == self.beats
     }
 }

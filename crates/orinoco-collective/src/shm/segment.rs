@@ -40,7 +40,7 @@ const MESSAGE_SLOT_MAX: usize = if cfg!(shuttle) { 128 } else { 32 << 10 };
 /// Bytes of the slots of that number of all pairs together, if that makes them smaller.
 const MESSAGE_SLOTS_TOTAL: usize = 4 << 20;
 
-const MAGIC: u64 = u64::from_le_bytes(*b"orinoco\x02");
+const MAGIC: u64 = u64::from_le_bytes(*b"orinoco\x03");
 const HEADER_BYTES: usize = 4096;
 const PAGE_BYTES: usize = 4096;
 const CACHE_LINES_BYTES: usize = 128;
@@ -65,6 +65,9 @@ pub(super) struct Pulse {
     pub(super) has_left: AtomicU32,
     /// Counts up several times a second.
     pub(super) beats: AtomicU64,
+    /// Number of the thread that counts, and the time of its start by which it is told from a later one; 0 until it runs.
+    pub(super) thread: AtomicU32,
+    pub(super) thread_start: AtomicU64,
     /// Address at which the rank's process has `probe_value`, to find out who may read its memory.
     pub(super) probe_address: AtomicU64,
     pub(super) probe_value: AtomicU64,
@@ -355,6 +358,8 @@ impl Segment {
                 process: AtomicU32::new(0),
                 has_left: AtomicU32::new(0),
                 beats: AtomicU64::new(0),
+                thread: AtomicU32::new(0),
+                thread_start: AtomicU64::new(0),
                 probe_address: AtomicU64::new(0),
                 probe_value: AtomicU64::new(0),
             },

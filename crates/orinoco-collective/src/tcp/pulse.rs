@@ -13,6 +13,7 @@ use super::packet_link::PacketLink;
 use super::socket::{flag, lower, raise, wait_for};
 use crate::clock::Ticks;
 use crate::message::{Health, Moved, NOTICE_BYTES, Notice};
+use crate::priority;
 
 /// Health of a group, kept up by a thread.
 pub(crate) struct Pulse {
@@ -45,7 +46,10 @@ impl Pulse {
         });
         let links = connections.into_iter().map(|connection| connection.map(PacketLink::new)).collect();
         let worker = Worker { pulse: Arc::clone(&pulse), links };
-        thread::Builder::new().name("orinoco-pulse".to_owned()).spawn(move || worker.run())?;
+        thread::Builder::new().name("orinoco-pulse".to_owned()).spawn(move || {
+            priority::raise();
+            worker.run();
+        })?;
         Ok(pulse)
     }
 

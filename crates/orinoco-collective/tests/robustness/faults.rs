@@ -1,5 +1,6 @@
 //! Faults of a rank: its process is killed or stopped, or it calls something else.
 
+use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
@@ -278,6 +279,38 @@ fn a_stopped_rank_is_named_on_a_crowded_machine() {
                     process.rank
                 );
             }
+        }
+    }
+}
+
+/// Late is not dead: a rank whose core another program takes for itself gives no sign of life for longer than the silence. In shared
+/// memory the others see why, and wait for it.
+#[test]
+fn a_rank_that_gets_no_core_is_waited_for() {
+    let _turn = turn();
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    let may = Command::new("chrt").args(["-f", "1", "true"]).status().is_ok_and(|status| status.success());
+    if cores < 2 || !may {
+        println!(
+            "skipped: a_rank_that_gets_no_core_is_waited_for: one core, or no right to real-time priorities"
+        );
+        return;
+    }
+    for seed in seeds(1) {
+        let all = Orders { seed, time: Duration::from_secs(2), ..orders("shm", 0, 3) };
+        let ranks = [0, 1, 2].map(|rank| {
+            let mut pinned = Command::new("taskset");
+            pinned.args(["-c", if rank == 1 { "0" } else { "1" }]).arg(std::env::current_exe().unwrap());
+            Process::start_by(&Orders { rank, ..all.clone() }, pinned)
+        });
+        ranks.iter().for_each(|rank| rank.joined(seed));
+        // The program that ends it is not on that core.
+        let words = ["0.8", "taskset", "-c", "0", "chrt", "-f", "1", "sh", "-c", "while :; do :; done"];
+        let ended = Command::new("timeout").args(words).status().unwrap();
+        assert_eq!(ended.code(), Some(124), "it ran until it was ended");
+        for rank in &ranks {
+            let report = rank.report(seed);
+            assert!(matches!(report, Report::Done { rounds: 1.. }), "seed {seed}: {report:?}");
         }
     }
 }
