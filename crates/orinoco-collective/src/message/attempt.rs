@@ -18,8 +18,9 @@ pub(super) struct Attempt {
     has_waited: bool,
 }
 
-/// Time that the end of a rank takes to show on all its links, after it has shown on one.
-const VERDICT: Duration = Duration::from_millis(200);
+/// Time that the end of a rank takes to show on all its links, after it has shown on one. The thread that sends or reads the reason may
+/// lack a core for some of it.
+const VERDICT: Duration = Duration::from_millis(500);
 
 impl Attempt {
     pub(super) fn new(call: Call, epoch: u32, deadline: Duration) -> Self {
