@@ -8,7 +8,7 @@ use crate::{CollectiveError, Communicator, JoinError};
 pub(crate) struct Member<const BYTES: usize> {
     /// Its number in the parent.
     pub(crate) rank: usize,
-    /// What it offers to the group.
+    /// Its offer to the group.
     pub(crate) offer: Zeroizing<[u8; BYTES]>,
 }
 

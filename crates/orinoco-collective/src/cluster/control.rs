@@ -54,6 +54,7 @@ impl<'s> Control<'s> {
     }
 
     fn run(mut self) {
+        crate::priority::raise();
         while !self.shared.lock().is_ending {
             self.admit();
             let has_more = self.receive();

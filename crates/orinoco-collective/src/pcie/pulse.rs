@@ -144,6 +144,7 @@ struct Worker {
 
 impl Worker {
     fn run(mut self) {
+        crate::priority::raise();
         loop {
             // Asked first: the notice that this rank leaves is sent before the thread ends.
             let is_over = self.shared.is_over.load(Ordering::Acquire);

@@ -10,7 +10,7 @@ use crate::security::{GroupKey, KEY_DIGITS, Keys};
 use crate::split::{Member, divide};
 use crate::{Communicator, JoinError, KeyError};
 
-/// What a rank offers: its address, a number, and a key as text. Those of the new group's rank 0 are used.
+/// Offer of a rank: its address, a number, and a key as text. Those of the new group's rank 0 are used.
 const ADDRESS_BYTES: usize = directory_bytes(1);
 const NUMBER_BYTES: usize = 4;
 const OFFER_BYTES: usize = ADDRESS_BYTES + NUMBER_BYTES + KEY_DIGITS;
