@@ -2,7 +2,7 @@
 //!
 //!     cargo run --release -p orinoco-collective --example prices [LATENCY_US] [GBIT_PER_S]
 
-use orinoco_collective::cost::{Costs, Curve, LinkCosts, Sizes, price};
+use orinoco_collective::cost::{Costs, Curve, LinkCosts, Links, Sizes, price};
 use orinoco_collective::{Algorithm, Collective, Topology};
 
 const RANKS: [usize; 9] = [2, 3, 4, 8, 16, 64, 256, 1_000, 10_000];
@@ -17,11 +17,11 @@ fn main() {
     let gbits = arguments.next().unwrap_or(10.0);
     let link = LinkCosts::linear(latency, gbits * 1e9 / 8.0);
     let costs = Costs {
-        between_boards: link.clone(),
-        on_board: link,
+        links: Links::OfBoards { between: link.clone(), within: link },
         // A core that reads two vectors and writes one at 10 GB/s each.
         reduce: Curve::line(0.0, 0.1e-9),
         copy: Curve::line(0.0, 0.1e-9),
+        cores: None,
     };
     println!(
         "fastest all_reduce of f32 at {:.0} us and {gbits} Gbit/s, without limits of switches",

@@ -1,8 +1,9 @@
 //! Prices of schedules: how long an operation takes on links whose costs are known.
 //!
 //! The model is LogGP's (Alexandrov and others, 1995), with curves instead of constants: a message of `m` bytes arrives
-//! `latency(m)` after it was sent, and keeps both its sender's and its receiver's port busy for `occupancy(m)`. Reductions and
-//! copies take time in proportion to their bytes. The curves come from measurements of messages and reductions alone, never of
+//! `latency(m)` after it was sent, and keeps both its sender's and its receiver's port busy for `occupancy(m)`. The thread of a rank sends,
+//! receives, reduces and copies, one after the other: where messages are copied by the processor, it is busy with one for
+//! `send(m)` or `receive(m)`. The curves come from measurements of messages and reductions alone, never of
 //! collective operations, so a price is a prediction.
 
 mod curve;
@@ -10,7 +11,7 @@ mod model;
 mod simulation;
 
 pub use curve::Curve;
-pub use model::{Costs, LinkCosts, Price, Sizes};
+pub use model::{Cores, Costs, LinkCosts, Links, Price, Sizes};
 
 use thiserror::Error;
 

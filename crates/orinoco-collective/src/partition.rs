@@ -4,6 +4,8 @@ use std::ops::Range;
 
 /// Slices of long vectors begin at multiples of this many elements: at cache lines, for every data type.
 const SLICE_GRANULE: usize = 64;
+/// Pieces of a vector that are under way at the same time.
+pub(crate) const PIECES_ACTIVE: usize = 4;
 
 /// Divides `0..count` into one range for each weight, in order and in proportion. Equal arguments give equal ranges
 /// everywhere: the arithmetic is of integers.

@@ -1,6 +1,6 @@
 //! Prices of schedules agree with the formulas of the literature, and large groups can be priced.
 
-use orinoco_collective::cost::{Costs, Curve, LinkCosts, Price, Sizes, Unpriced, price};
+use orinoco_collective::cost::{Costs, Curve, LinkCosts, Links, Price, Sizes, Unpriced, price};
 use orinoco_collective::{Algorithm, Collective, Topology};
 
 const LATENCY: f64 = 10e-6;
@@ -11,12 +11,14 @@ fn costs() -> Costs {
     let link = LinkCosts {
         latency: Curve::line(LATENCY, SECONDS_PER_BYTE),
         occupancy: Curve::line(0.0, SECONDS_PER_BYTE),
+        send: Curve::line(0.0, 0.0),
+        receive: Curve::line(0.0, 0.0),
     };
     Costs {
-        between_boards: link.clone(),
-        on_board: link,
+        links: Links::OfBoards { between: link.clone(), within: link },
         reduce: Curve::line(0.0, REDUCE_SECONDS_PER_BYTE),
         copy: Curve::line(0.0, 0.0),
+        cores: None,
     }
 }
 

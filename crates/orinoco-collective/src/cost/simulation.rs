@@ -1,12 +1,14 @@
 //! Executes schedules on links with costs, event by event.
 
 use std::cmp::Ordering;
-use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::collections::BinaryHeap;
 
-use super::{Costs, LinkCosts, Price, Sizes};
+use super::{Costs, LinkCosts, Links, Price, Sizes};
+use crate::partition::PIECES_ACTIVE;
 use crate::{Local, Region, Round, Schedule, Topology, Transfer};
 
-/// Prices pieces of an operation, each with the schedule of every rank. All pieces begin at once and share ports and processors.
+/// Prices pieces of an operation, each with the schedule of every rank. Pieces share ports and processors; as many are under way at a
+/// rank as in its engine.
 pub(super) fn run(pieces: &[Vec<Schedule>], topology: &Topology, sizes: Sizes, costs: &Costs) -> Price {
     let ranks = topology.ranks();
     let mut simulation = Simulation {
@@ -17,22 +19,22 @@ pub(super) fn run(pieces: &[Vec<Schedule>], topology: &Topology, sizes: Sizes, c
         events: BinaryHeap::new(),
         number: 0,
         progress: pieces.iter().map(|piece| vec![Progress::default(); piece.len()]).collect(),
-        mailboxes: HashMap::new(),
+        mailboxes: pieces.iter().map(|piece| vec![Vec::new(); piece.len()]).collect(),
+        windows: vec![Window::default(); ranks],
         sending: vec![0.0; ranks],
         receiving: vec![0.0; ranks],
-        computing: vec![0.0; ranks],
+        working: vec![0.0; ranks],
+        cores: (costs.cores.iter().flat_map(|of| &of.cores))
+            .map(|cores| vec![Core { free: 0.0, last: usize::MAX }; (*cores).max(1)])
+            .collect(),
         end: 0.0,
         messages: 0,
     };
-    for piece in 0..pieces.len() {
-        for rank in 0..ranks {
-            simulation.push(0.0, What::Begin { piece, rank });
-        }
-    }
+    (0..ranks).for_each(|rank| simulation.slide(0.0, rank));
     while let Some(Event { at, what, .. }) = simulation.events.pop() {
         match what {
             What::Begin { piece, rank } => simulation.begin(at, piece, rank),
-            What::Arrive { piece, from, to, occupancy } => simulation.arrive(at, piece, from, to, occupancy),
+            What::Arrive { piece, from, to, bytes } => simulation.arrive(at, piece, from, to, bytes),
         }
     }
     Price { seconds: simulation.end, messages: simulation.messages }
@@ -47,12 +49,16 @@ struct Simulation<'a> {
     /// Events so far.
     number: usize,
     progress: Vec<Vec<Progress>>,
-    /// Arrivals that no round has taken, by piece, sender and receiver.
-    mailboxes: HashMap<(usize, usize, usize), VecDeque<f64>>,
-    /// Time until which each rank's outgoing port, incoming port and processor are busy.
+    /// Messages that no round has taken, by piece and receiver: their senders and the times at which they arrived.
+    mailboxes: Vec<Vec<Vec<(usize, f64)>>>,
+    /// Pieces under way at each rank.
+    windows: Vec<Window>,
+    /// Time until which each rank's outgoing port, incoming port and thread are busy.
     sending: Vec<f64>,
     receiving: Vec<f64>,
-    computing: Vec<f64>,
+    working: Vec<f64>,
+    /// Cores of each machine, where ranks share them.
+    cores: Vec<Vec<Core>>,
     end: f64,
     messages: usize,
 }
@@ -68,6 +74,21 @@ struct Progress {
     taken: usize,
 }
 
+/// A core that ranks share.
+#[derive(Clone)]
+struct Core {
+    /// Time until which the rank that used it last keeps it.
+    free: f64,
+    last: usize,
+}
+
+/// Pieces of a rank: those before `front` are done, those from `next` on have not begun.
+#[derive(Clone, Copy, Default)]
+struct Window {
+    front: usize,
+    next: usize,
+}
+
 struct Event {
     at: f64,
     /// Events at the same time take place in the order in which they were found.
@@ -78,8 +99,8 @@ struct Event {
 enum What {
     /// A rank begins its next round of a piece.
     Begin { piece: usize, rank: usize },
-    /// The first byte of a message comes to its receiver, whose port it keeps busy for so many seconds.
-    Arrive { piece: usize, from: usize, to: usize, occupancy: f64 },
+    /// The first byte of a message comes to its receiver.
+    Arrive { piece: usize, from: usize, to: usize, bytes: usize },
 }
 
 impl Simulation<'_> {
@@ -88,10 +109,25 @@ impl Simulation<'_> {
         self.number += 1;
     }
 
+    /// Begins the pieces for which there is room at a rank.
+    fn slide(&mut self, at: f64, rank: usize) {
+        let is_done =
+            |piece: usize| self.progress[piece][rank].round == self.pieces[piece][rank].rounds.len();
+        let Window { mut front, mut next } = self.windows[rank];
+        while front < next && is_done(front) {
+            front += 1;
+        }
+        let first = next;
+        next = self.pieces.len().min(front + PIECES_ACTIVE);
+        self.windows[rank] = Window { front, next };
+        (first..next).for_each(|piece| self.push(at, What::Begin { piece, rank }));
+    }
+
     fn begin(&mut self, at: f64, piece: usize, rank: usize) {
         let pieces = self.pieces;
         let Some(round) = pieces[piece][rank].rounds.get(self.progress[piece][rank].round) else {
             self.end = self.end.max(at);
+            self.slide(at, rank);
             return;
         };
         let mut ready = at;
@@ -103,44 +139,92 @@ impl Simulation<'_> {
         self.take(piece, rank, round);
     }
 
-    /// Sends a message when the port is free. Returns when its sender may use its memory again.
+    /// Sends a message when port and thread are free. Returns when its sender may use its memory again.
     fn send(&mut self, at: f64, piece: usize, rank: usize, send: &Transfer) -> f64 {
         let bytes = send.regions.iter().map(|region| self.bytes(*region)).sum();
         let link = self.link(rank, send.peer);
-        let (occupancy, latency) = (link.occupancy.at(bytes), link.latency.at(bytes));
-        let start = at.max(self.sending[rank]);
-        self.sending[rank] = start + occupancy;
-        let first_byte = start + (latency - occupancy).max(0.0);
-        self.push(first_byte, What::Arrive { piece, from: rank, to: send.peer, occupancy });
+        let (occupancy, latency, work) =
+            (link.occupancy.at(bytes), link.latency.at(bytes), link.send.at(bytes));
+        let first_byte = (latency - occupancy.max(link.receive.at(bytes))).max(0.0);
+        let end = self.work(rank, at.max(self.sending[rank]), work);
+        let start = end - work;
+        self.sending[rank] = start + occupancy.max(work);
+        self.push(start + first_byte, What::Arrive { piece, from: rank, to: send.peer, bytes });
         self.messages += 1;
-        start + occupancy
+        self.sending[rank]
     }
 
-    fn arrive(&mut self, at: f64, piece: usize, from: usize, to: usize, occupancy: f64) {
-        let arrival = at.max(self.receiving[to]) + occupancy;
-        self.receiving[to] = arrival;
-        self.mailboxes.entry((piece, from, to)).or_default().push_back(arrival);
+    fn arrive(&mut self, at: f64, piece: usize, from: usize, to: usize, bytes: usize) {
+        let link = self.link(from, to);
+        let (occupancy, work) = (link.occupancy.at(bytes), link.receive.at(bytes));
+        // The shorter of the two ends with the longer one.
+        let longest = occupancy.max(work);
+        let through_port = (at + longest - occupancy).max(self.receiving[to]) + occupancy;
+        let copied = self.work(to, at + longest - work, work);
+        self.receiving[to] = through_port;
+        self.mailboxes[piece][to].push((from, through_port.max(copied)));
         if self.progress[piece][to].is_waiting {
             let pieces = self.pieces;
             self.take(piece, to, &pieces[piece][to].rounds[self.progress[piece][to].round]);
         }
     }
 
+    /// Lets a rank's thread work as soon as it can from a time on. Returns when it is done.
+    fn work(&mut self, rank: usize, from: f64, seconds: f64) -> f64 {
+        if seconds == 0.0 {
+            return from;
+        }
+        let mut start = from.max(self.working[rank]);
+        if let Some(cores) = self.cores_of(rank) {
+            let core = match cores.iter().position(|core| core.last == rank) {
+                // It still has its core, and looks there for what it waits for.
+                Some(own) => &mut cores[own],
+                None => {
+                    let core = cores.iter_mut().min_by(|one, other| one.free.total_cmp(&other.free));
+                    let core = core.expect("a machine has one core or more");
+                    start = start.max(core.free);
+                    core
+                }
+            };
+            *core = Core { free: start + seconds, last: rank };
+        }
+        self.working[rank] = start + seconds;
+        start + seconds
+    }
+
+    /// Lets a rank that waits keep its core for a while.
+    fn spin(&mut self, rank: usize, from: f64, missing: usize) {
+        let Some(spin) = self.costs.cores.as_ref().map(|of| of.spin * missing as f64) else { return };
+        let cores = self.cores_of(rank).into_iter().flatten();
+        if let Some(core) = cores.into_iter().find(|core| core.last == rank) {
+            core.free = core.free.max(from + spin);
+        }
+    }
+
+    /// Cores that a rank shares with others.
+    fn cores_of(&mut self, rank: usize) -> Option<&mut Vec<Core>> {
+        let machine = self.costs.cores.as_ref()?.machines[rank];
+        self.cores.get_mut(machine)
+    }
+
     /// Takes arrived messages in the round's order, and ends the round when it has all.
     fn take(&mut self, piece: usize, rank: usize, round: &Round) {
         let progress = &mut self.progress[piece][rank];
         for receive in &round.receives[progress.taken..] {
-            let arrival = self.mailboxes.get_mut(&(piece, receive.peer, rank)).and_then(VecDeque::pop_front);
-            let Some(arrival) = arrival else { return };
-            progress.ready = progress.ready.max(arrival);
+            let mailbox = &mut self.mailboxes[piece][rank];
+            let Some(at) = mailbox.iter().position(|(from, _)| *from == receive.peer) else {
+                let (from, missing) = (progress.ready, round.receives.len() - progress.taken);
+                self.spin(rank, from, missing);
+                return;
+            };
+            progress.ready = progress.ready.max(mailbox.remove(at).1);
             progress.taken += 1;
         }
         progress.is_waiting = false;
         progress.round += 1;
         let ready = progress.ready;
         let work: f64 = round.locals.iter().map(|local| self.seconds(local)).sum();
-        let at = if work > 0.0 { ready.max(self.computing[rank]) + work } else { ready };
-        self.computing[rank] = self.computing[rank].max(at);
+        let at = self.work(rank, ready, work);
         self.push(at, What::Begin { piece, rank });
     }
 
@@ -159,8 +243,11 @@ impl Simulation<'_> {
     }
 
     fn link(&self, from: usize, to: usize) -> &LinkCosts {
-        let shares_board = self.topology.share_board(from, to);
-        if shares_board { &self.costs.on_board } else { &self.costs.between_boards }
+        match &self.costs.links {
+            Links::OfBoards { within, .. } if self.topology.share_board(from, to) => within,
+            Links::OfBoards { between, .. } => between,
+            Links::OfRanks(links) => &links[from][to],
+        }
     }
 }
 

@@ -7,7 +7,8 @@ use thiserror::Error;
 
 use super::header::{Header, checksum};
 use super::memory::{Memory, Span};
-use super::plan::{OperationPlan, PIECES_ACTIVE};
+use super::plan::OperationPlan;
+use crate::partition::PIECES_ACTIVE;
 use crate::{Call, Local, Round, Transfer};
 
 /// One rank's part in the operations of a group, one after the other.

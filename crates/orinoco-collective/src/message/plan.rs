@@ -1,5 +1,6 @@
 use super::kernel::Kernel;
 use super::memory::Span;
+use crate::partition::PIECES_ACTIVE;
 use crate::{Algorithm, Buffer, Collective, Region, Schedule, Topology, Transfer, Unsupported, schedule};
 
 /// This rank's part in an operation: the pieces of its vector, and the schedule of each.
@@ -17,9 +18,6 @@ pub struct OperationPlan {
     whole: Schedule,
     last: Schedule,
 }
-
-/// Pieces of a vector that are under way at the same time.
-pub(super) const PIECES_ACTIVE: usize = 4;
 
 impl OperationPlan {
     /// Plans an operation in pieces of `piece` elements. Only vectors of broadcast, reduce, all-reduce and send are cut.
@@ -48,6 +46,20 @@ impl OperationPlan {
             whole: if pieces > 1 { of(piece)? } else { Schedule::default() },
             last: of(count - (pieces - 1) * piece)?,
         })
+    }
+
+    /// Plans the part of this rank in a schedule of two ranks of so many, whose elements are bytes.
+    pub(super) fn of_two(schedule: Schedule, ranks: usize) -> Self {
+        Self {
+            algorithm: Algorithm::Direct,
+            ranks: u32::try_from(ranks).expect("few ranks"),
+            kernel: Kernel::copying(None),
+            is_of_all: false,
+            piece: 1,
+            pieces: 1,
+            whole: Schedule::default(),
+            last: schedule,
+        }
     }
 
     pub(super) fn pieces(&self) -> u32 {
