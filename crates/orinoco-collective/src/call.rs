@@ -72,6 +72,16 @@ impl Call {
         self.0
     }
 
+    /// Data type of its elements, if it has any.
+    pub(crate) fn data_type(self) -> Option<DataType> {
+        DataType::ALL.get(self.bits(56, 4).checked_sub(1)?).copied()
+    }
+
+    /// Whether each rank has counts of its own, which the others do not know.
+    pub(crate) fn has_counts_of_one_rank(self) -> bool {
+        self.bits(60, 4) == Operation::AllToAllV as usize
+    }
+
     fn bits(self, shift: u32, bits: u32) -> usize {
         usize::try_from(self.0 >> shift & ((1 << bits) - 1)).expect("40 bits at most")
     }

@@ -48,6 +48,7 @@ mod shm;
 mod split;
 mod tcp;
 mod topology;
+mod tuning;
 
 pub use algorithm::Algorithm;
 pub use call::Call;
@@ -63,7 +64,7 @@ pub use error::{CollectiveError, JoinError};
 pub use failure::FailureCause;
 pub use message::{
     Engine, Failure, HEADER_BYTES, Header, Health, LinkFault, Memory, MessageGroup, MessageSettings, Moved,
-    NOTICE_BYTES, Notice, OperationPlan, Order, Refusal, Span, StreamReceiver, StreamSender, Transport,
+    NOTICE_BYTES, Notice, OperationPlan, Order, Refusal, Span, StreamReceiver, StreamSender, Transport, Tune,
 };
 pub use pcie::{Pcie, PcieGroup, PcieSettings};
 pub use quantization::QuantizedElement;
@@ -78,3 +79,4 @@ pub use security::{GroupKey, KeyError, KeyPair, PublicKey, Security, SigningKey,
 pub use shm::{Limits, Settings, ShmGroup};
 pub use tcp::{Rendezvous, Tcp, TcpGroup, TcpSettings};
 pub use topology::Topology;
+pub use tuning::{Candidate, Drift, Explanation, Figures, FiguresError, Measured};

@@ -15,6 +15,7 @@ mod notice;
 mod plan;
 mod stream;
 mod transport;
+mod tuner;
 
 #[cfg(test)]
 mod hostile;
@@ -23,7 +24,7 @@ mod simulated;
 
 pub use choice::Order;
 pub use engine::{Engine, Refusal};
-pub use group::{MessageGroup, MessageSettings};
+pub use group::{MessageGroup, MessageSettings, Tune};
 pub use header::{HEADER_BYTES, Header};
 pub use health::Health;
 pub(crate) use kernel::{Kernel, kernel_of};

@@ -63,7 +63,7 @@ impl PcieGroup {
         }
         let (mapping, joined) = join::join(path, rank, ranks, &settings)?;
         let pcie = Pcie::new(rank, mapping, joined, settings.messages.silence).map_err(JoinError::System)?;
-        Ok(Self::new(pcie, Topology::flat(ranks), rank, EPOCH, settings.messages))
+        Ok(Self::joined(pcie, Topology::flat(ranks), rank, EPOCH, settings.messages)?)
     }
 }
 

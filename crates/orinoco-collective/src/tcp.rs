@@ -74,7 +74,7 @@ impl TcpGroup {
         let (keys, ip) = (joined.keys.clone(), joined.ip);
         let (pulse, messages) = joined.start(rank, epoch, settings.silence)?;
         let tcp = Tcp::new(pulse, messages, keys, ip);
-        Ok(Self::new(tcp, Topology::flat(ranks), rank, epoch, settings))
+        Ok(Self::joined(tcp, Topology::flat(ranks), rank, epoch, settings)?)
     }
 }
 

@@ -17,9 +17,20 @@ use crate::call::Call;
 use crate::caller::Caller;
 use crate::clock::Ticks;
 use crate::element::kernel;
+use crate::tuning::{Choices, Explanation, Figures, Measured, Question, Rules, reduced_kind};
 use crate::{
-    Algorithm, Collective, CollectiveError, Communicator, Element, FailureCause, ReduceOp, Topology,
+    Algorithm, Collective, CollectiveError, Communicator, DataType, Element, FailureCause, ReduceOp, Topology,
 };
+
+/// Whether a group measures its links, to choose algorithms by them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Tune {
+    /// It chooses by size alone, until [`MessageGroup::tune`] is called.
+    #[default]
+    Off,
+    /// It measures them when all ranks have joined.
+    AtJoin,
+}
 
 /// Settings of a group whose ranks exchange messages. All ranks must have equal ones, apart from the times.
 #[derive(Debug, Clone, Copy)]
@@ -37,10 +48,12 @@ pub struct MessageSettings {
     pub algorithm: Option<Algorithm>,
     /// Bytes of the pieces into which long vectors are cut. Pieces overlap: one is reduced while the next is on its way.
     pub piece_bytes: usize,
+    /// Whether links are measured, to choose algorithms by them.
+    pub tune: Tune,
 }
 
 impl Default for MessageSettings {
-    /// A minute, half a second, 200 us, reproducible, pieces of 512 KiB.
+    /// A minute, half a second, 200 us, reproducible, pieces of 512 KiB, not tuned.
     fn default() -> Self {
         Self {
             deadline: Duration::from_secs(60),
@@ -49,6 +62,7 @@ impl Default for MessageSettings {
             order: Order::Reproducible,
             algorithm: None,
             piece_bytes: 512 << 10,
+            tune: Tune::Off,
         }
     }
 }
@@ -59,8 +73,13 @@ pub struct MessageGroup<T> {
     engine: Engine,
     topology: Topology,
     settings: MessageSettings,
-    /// Plans of the last operations, the newest first.
-    plans: VecDeque<(Call, Collective, Arc<OperationPlan>)>,
+    /// The last operations, the newest first.
+    plans: VecDeque<Planned>,
+    tuned: Option<Tuned>,
+    /// Bytes that probes send.
+    probe_input: Vec<u8>,
+    /// Time at which the last operation that waited began to give way to others.
+    gave_way: Option<Ticks>,
     /// Working memory. Its elements are aligned for every data type.
     scratch: Vec<u64>,
     partial: Vec<u64>,
@@ -68,8 +87,25 @@ pub struct MessageGroup<T> {
     origin: Ticks,
 }
 
+/// Figures by which a group was tuned, and the choices made by them.
+pub(super) struct Tuned {
+    pub(super) figures: Figures,
+    pub(super) choices: Choices,
+}
+
+/// An operation, its plan, and the times of its last calls.
+struct Planned {
+    call: Call,
+    collective: Collective,
+    plan: Arc<OperationPlan>,
+    times: VecDeque<Duration>,
+    calls: usize,
+}
+
 /// Operations whose plans are kept.
 const PLANS_MAX: usize = 16;
+/// Calls of an operation whose times are kept.
+const TIMES_MAX: usize = 32;
 /// Looks for messages between two looks at the clock.
 const LOOKS: u32 = 32;
 /// Longest sleep before the next look at the group's health.
@@ -82,13 +118,39 @@ impl<T: Transport> MessageGroup<T> {
         (0..topology.ranks())
             .filter(|peer| transport.keeps_whole(*peer))
             .for_each(|peer| engine.trust_link(peer));
-        let (plans, scratch, partial) = (VecDeque::new(), Vec::new(), Vec::new());
-        let origin = Ticks::now();
-        Self { transport, engine, topology, settings, plans, scratch, partial, epoch, origin }
+        Self {
+            transport,
+            engine,
+            topology,
+            settings,
+            plans: VecDeque::new(),
+            tuned: None,
+            probe_input: Vec::new(),
+            gave_way: None,
+            scratch: Vec::new(),
+            partial: Vec::new(),
+            epoch,
+            origin: Ticks::now(),
+        }
     }
 
     pub(crate) fn settings(&self) -> MessageSettings {
         self.settings
+    }
+
+    /// Creates the group of a rank that has just joined, and measures its links if the settings say so.
+    pub(crate) fn joined(
+        transport: T,
+        topology: Topology,
+        rank: usize,
+        epoch: u32,
+        settings: MessageSettings,
+    ) -> Result<Self, CollectiveError> {
+        let mut group = Self::new(transport, topology, rank, epoch, settings);
+        if settings.tune == Tune::AtJoin {
+            group.tune(None)?;
+        }
+        Ok(group)
     }
 
     /// The transport.
@@ -109,9 +171,25 @@ impl<T: Transport> MessageGroup<T> {
         input: Option<&[u8]>,
         output: &mut [u8],
     ) -> Result<(), CollectiveError> {
+        let start = Ticks::now();
+        let plan = self.plan(call, collective, kernel);
+        self.run_plan(call, plan, input, output)?;
+        let planned = &mut self.plans[0];
+        planned.times.truncate(TIMES_MAX - 1);
+        planned.times.push_front(Ticks::now().since(start));
+        planned.calls += 1;
+        Ok(())
+    }
+
+    pub(super) fn run_plan(
+        &mut self,
+        call: Call,
+        plan: Arc<OperationPlan>,
+        input: Option<&[u8]>,
+        output: &mut [u8],
+    ) -> Result<(), CollectiveError> {
         let attempt = Attempt::new(call, self.epoch, self.settings.deadline);
         attempt.begin(&self.transport)?;
-        let plan = self.plan(call, collective, kernel);
         let (mut scratch, mut partial) = (mem::take(&mut self.scratch), mem::take(&mut self.partial));
         grow(&mut scratch, plan.scratch_bytes());
         grow(&mut partial, plan.partial_bytes());
@@ -144,6 +222,7 @@ impl<T: Transport> MessageGroup<T> {
     #[cold]
     fn wait(&mut self, attempt: &mut Attempt, memory: &mut Memory<'_>) -> Result<(), CollectiveError> {
         let start = Ticks::now();
+        self.gave_way = Some(start);
         while !attempt.carry(&mut self.transport, &mut self.engine, memory)? {
             let now = Ticks::now();
             attempt.check(&self.transport, &self.engine, now.since(self.origin))?;
@@ -158,23 +237,96 @@ impl<T: Transport> MessageGroup<T> {
 
     /// Returns the plan of a call: a cached one, or a new one. The call tells data type and reduction, too.
     fn plan(&mut self, call: Call, collective: Collective, kernel: Kernel) -> Arc<OperationPlan> {
-        let is_same = |known: &(Call, Collective, _)| known.0 == call && known.1 == collective;
+        let is_same = |known: &Planned| known.call == call && known.collective == collective;
         if let Some(at) = self.plans.iter().position(is_same) {
             self.plans.swap(0, at);
-            return Arc::clone(&self.plans[0].2);
+            return Arc::clone(&self.plans[0].plan);
         }
-        let (rank, ranks) = (self.engine.rank(), self.engine.ranks());
-        let piece = self.settings.piece_bytes / kernel.element;
-        let plan =
-            |algorithm| OperationPlan::new(&collective, algorithm, &self.topology, rank, kernel, piece);
-        let elements = (0..ranks).map(|rank| collective.input_len(rank).max(collective.output_len(rank)));
-        let bytes = elements.max().unwrap_or(0) * kernel.element;
-        let chosen = choose(&collective, bytes, ranks, self.settings.order);
+        let plan = |algorithm| {
+            let piece = self.settings.piece_bytes / kernel.element;
+            OperationPlan::new(&collective, algorithm, &self.topology, self.engine.rank(), kernel, piece)
+        };
         let wanted = self.settings.algorithm.and_then(|algorithm| plan(algorithm).ok());
-        let plan = Arc::new(wanted.unwrap_or_else(|| plan(chosen).expect("a schedule of every choice")));
+        let choice = || self.choice(&collective, kernel, !call.has_counts_of_one_rank());
+        let plan = Arc::new(wanted.unwrap_or_else(|| plan(choice()).expect("a schedule of every choice")));
         self.plans.truncate(PLANS_MAX - 1);
-        self.plans.push_front((call, collective, Arc::clone(&plan)));
+        let (times, calls) = (VecDeque::with_capacity(TIMES_MAX), 0);
+        self.plans.push_front(Planned { call, collective, plan: Arc::clone(&plan), times, calls });
         plan
+    }
+
+    /// The algorithm of an operation. `is_equal`: all ranks know the same counts, and may choose by them.
+    fn choice(&self, collective: &Collective, kernel: Kernel, is_equal: bool) -> Algorithm {
+        let bytes = largest_vector(collective, self.engine.ranks()) * kernel.element;
+        let kind = reduced_kind(kernel.element, kernel.accumulator);
+        let tuned = self.tuned.as_ref().filter(|_| is_equal);
+        let tuned = tuned.and_then(|tuned| tuned.choices.algorithm(collective, kind, bytes));
+        tuned.unwrap_or_else(|| choose(collective, bytes, self.engine.ranks(), self.settings.order))
+    }
+
+    /// Explains the choice of the algorithm of an operation, and compares the times of its calls with what was predicted. The
+    /// operation is named as this rank calls it. `None` if the group is not tuned.
+    ///
+    /// # Panics
+    /// If a rank is not in the group, or if a list of counts has not one entry for each rank.
+    pub fn explain(&self, collective: &Collective, data_type: DataType) -> Option<Explanation> {
+        let figures = &self.tuned.as_ref()?.figures;
+        let kernel = Kernel::of_sum(data_type);
+        let is_same = |known: &&Planned| {
+            known.collective == *collective && known.call.data_type().is_none_or(|of| of == data_type)
+        };
+        let called = self.plans.iter().find(is_same);
+        let question = Question {
+            collective,
+            data_type,
+            reduced: reduced_kind(kernel.element, kernel.accumulator),
+            bytes: largest_vector(collective, self.engine.ranks()) * kernel.element,
+            chosen: called.map_or_else(
+                || self.settings.algorithm.unwrap_or_else(|| self.choice(collective, kernel, true)),
+                |called| called.plan.algorithm,
+            ),
+            measured: called.and_then(Planned::measured),
+        };
+        Some(Explanation::new(question, figures, &self.topology, self.rules()))
+    }
+
+    pub(super) fn rules(&self) -> Rules {
+        Rules { order: self.settings.order, piece_bytes: self.settings.piece_bytes }
+    }
+
+    pub(super) fn topology(&self) -> &Topology {
+        &self.topology
+    }
+
+    pub(super) fn epoch(&self) -> u32 {
+        self.epoch
+    }
+
+    pub(super) fn tuned(&self) -> Option<&Tuned> {
+        self.tuned.as_ref()
+    }
+
+    /// Chooses by these figures from now on. All ranks do so between the same two operations.
+    pub(super) fn set_tuned(&mut self, tuned: Tuned) {
+        self.topology = self.topology.clone().with_weights(tuned.choices.weights().to_vec());
+        self.tuned = Some(tuned);
+        self.plans.clear();
+    }
+
+    /// So many bytes or more for a probe to send. To be given back.
+    pub(super) fn take_probe_input(&mut self, bytes: usize) -> Vec<u8> {
+        let mut input = mem::take(&mut self.probe_input);
+        input.resize(input.len().max(bytes), 0);
+        input
+    }
+
+    /// Time at which the last operation began to give way to others while it waited, if one did since the last question.
+    pub(super) fn take_gave_way(&mut self) -> Option<Ticks> {
+        self.gave_way.take()
+    }
+
+    pub(super) fn keep_probe_input(&mut self, input: Vec<u8>) {
+        self.probe_input = input;
     }
 
     fn caller(&self) -> Caller {
@@ -366,6 +518,21 @@ impl<T: Transport> Communicator for MessageGroup<T> {
         let kernel = Kernel::copying(Some(E::DATA_TYPE));
         self.run(call, Collective::Send { from, to, count }, kernel, None, vector.as_mut_bytes())
     }
+}
+
+impl Planned {
+    fn measured(&self) -> Option<Measured> {
+        let mut times: Vec<Duration> = self.times.iter().copied().collect();
+        times.sort_unstable();
+        let median = *times.get(times.len() / 2)?;
+        Some(Measured { calls: self.calls, last: self.times[0], median })
+    }
+}
+
+/// Elements of the largest vector of any rank, as far as this one knows.
+fn largest_vector(collective: &Collective, ranks: usize) -> usize {
+    let elements = (0..ranks).map(|rank| collective.input_len(rank).max(collective.output_len(rank)));
+    elements.max().unwrap_or(0)
 }
 
 /// Makes working memory at least so long.

@@ -30,6 +30,13 @@ impl Kernel {
         Self { element, accumulator: element, reduce: None }
     }
 
+    /// For sums of a data type, or for copies: their sizes, without the code.
+    pub(super) fn of_sum(data_type: DataType) -> Self {
+        let element = data_type.size();
+        // `f16` and `bf16` are summed as `f32`.
+        Self { element, accumulator: if element == 2 { 4 } else { element }, reduce: None }
+    }
+
     pub(super) fn reduce(&self, memory: &mut Memory<'_>, into: Span, operands: &[Span], ranks: u32) {
         let reduce = self.reduce.expect("only reductions have steps that reduce");
         reduce(memory, into, operands, ranks);

@@ -9,7 +9,10 @@ use std::time::Duration;
 use orinoco_core::{Nanos, Rng};
 use orinoco_sim::{Simulator, Task, check_seeds};
 
-use crate::{Algorithm, Collective, CollectiveError, DataType, FailureCause, ReduceOp, Topology, schedule};
+use crate::tuning::{Choices, Figures, Rules, reduced_kind};
+use crate::{
+    Algorithm, Collective, CollectiveError, DataType, FailureCause, Order, ReduceOp, Topology, schedule,
+};
 use calls::Planned;
 use net::{Net, StreamFault};
 use rank::Rank;
@@ -81,6 +84,7 @@ fn random_call(rng: &mut Rng, ranks: usize) -> Planned {
     let algorithms = algorithms(&collective, data_type, op, ranks);
     Planned {
         algorithm: algorithms[rng.usize(..algorithms.len())],
+        weights: vec![1; ranks],
         collective,
         data_type,
         op,
@@ -132,7 +136,17 @@ fn all_calls(ranks: usize, counts: &[usize]) -> Vec<Planned> {
                     let (collective, in_place, seed) =
                         (collective.clone(), calls.len() % 2 == 0, calls.len() as u64);
                     let piece = if number % 2 == 0 { 1000 } else { 7 };
-                    calls.push(Planned { collective, data_type, op: *op, algorithm, in_place, piece, seed });
+                    let (op, weights) = (*op, vec![1; ranks]);
+                    calls.push(Planned {
+                        collective,
+                        data_type,
+                        op,
+                        algorithm,
+                        weights,
+                        in_place,
+                        piece,
+                        seed,
+                    });
                 }
             }
         }
@@ -247,6 +261,32 @@ fn every_operation_is_exact_to_the_bit() {
             assert!(all.iter().all(|rank| rank.done == calls.len()), "{ranks} ranks");
         });
     }
+}
+
+/// Whatever was measured, the choices made by it lead to the same bits.
+#[test]
+fn choices_by_any_figures_are_exact_to_the_bit() {
+    check_seeds(20, |simulator| {
+        let rng = simulator.rng();
+        let ranks = rng.usize(1..6);
+        let words: Vec<u64> = (0..Figures::words_of(ranks)).map(|_| rng.u64(..) >> rng.u32(..64)).collect();
+        let rules = Rules { order: Order::Reproducible, piece_bytes: 1 << rng.u32(6..14) };
+        let choices = Choices::priced(&Figures::from_words(ranks, &words), rules);
+        // Clearly different weights are rare by chance.
+        let weights = if rng.bool() { choices.weights().to_vec() } else { (1..=ranks as u32).collect() };
+        let call = |rng: &mut Rng| {
+            let planned = random_call(rng, ranks);
+            let lens = (0..ranks)
+                .map(|rank| planned.collective.input_len(rank).max(planned.collective.output_len(rank)));
+            let (kernel, longest) = (planned.kernel(), lens.max().unwrap_or(0));
+            let kind = reduced_kind(kernel.element, kernel.accumulator);
+            let chosen = choices.algorithm(&planned.collective, kind, longest * kernel.element);
+            Planned { algorithm: chosen.unwrap_or(Algorithm::Direct), weights: weights.clone(), ..planned }
+        };
+        let calls: Vec<Planned> = (0..12).map(|_| call(rng)).collect();
+        let (all, _) = run(simulator, ranks, &calls, Fault::None);
+        assert!(all.iter().all(|rank| rank.done == calls.len()), "{ranks} ranks, {calls:?}");
+    });
 }
 
 #[test]

@@ -42,7 +42,7 @@ impl RdmaGroup {
                 let peers =
                     joining.connections.iter().enumerate().map(|(peer, own)| own.as_ref().map(|_| peer));
                 let rdma = Rdma::new(verbs, peers, pulse, messages.silence, port);
-                Ok(Self::new(rdma, Topology::flat(ranks), rank, EPOCH, messages))
+                Ok(Self::joined(rdma, Topology::flat(ranks), rank, EPOCH, messages)?)
             }
             Err(error) => {
                 pulse.leave();

@@ -10,6 +10,7 @@ mod shm;
 mod split;
 mod suite;
 mod tcp;
+mod tuning;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -16,6 +16,8 @@ pub(super) struct Planned {
     pub(super) data_type: DataType,
     pub(super) op: ReduceOp,
     pub(super) algorithm: Algorithm,
+    /// Weights of the ranks' slices.
+    pub(super) weights: Vec<u32>,
     /// Whether operations that allow it have one vector as input and output.
     pub(super) in_place: bool,
     pub(super) piece: usize,

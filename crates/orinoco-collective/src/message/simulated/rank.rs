@@ -203,7 +203,7 @@ fn memory<'a>(vectors: &'a mut Vectors, scratch: &'a mut [u64], partial: &'a mut
 
 fn plan(planned: &Planned, rank: usize, ranks: usize) -> Arc<OperationPlan> {
     let Planned { collective, algorithm, piece, .. } = planned;
-    let topology = Topology::flat(ranks);
+    let topology = Topology::flat(ranks).with_weights(planned.weights.clone());
     let plan = OperationPlan::new(collective, *algorithm, &topology, rank, planned.kernel(), *piece);
     Arc::new(plan.expect("an algorithm that has the operation"))
 }
