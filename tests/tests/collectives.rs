@@ -46,6 +46,20 @@ fn tcp_with_and_without_encryption_and_pcie_are_exact() {
     }
 }
 
+#[test]
+fn the_choice_of_an_algorithm_is_explained() {
+    let sizes = ["-b", "8", "-e", "32K", "-f", "64", "-n", "5", "--explain"];
+    let report = report(&[&["perf", "all_reduce", "--transport", "tcp", "--json"], &sizes[..]].concat());
+    for row in &report.rows {
+        let explanation = row.explanation.as_ref().expect("an explanation");
+        let chosen = explanation.candidates.iter().find(|of| of.algorithm == explanation.algorithm);
+        assert_eq!(chosen.map(|chosen| chosen.predicted_us), Some(explanation.predicted_us));
+        assert!(explanation.bound_us > 0.0 && explanation.bound_share > 0.0, "{explanation:?}");
+    }
+    let refused = orinoco(&["perf", "all_reduce", "--explain"]).output().expect("orinoco starts");
+    assert_eq!(refused.status.code(), Some(2), "shared memory has nothing to choose");
+}
+
 /// A file with a key for ranks on several machines, as `orinoco explain E1003` says.
 fn group_key(folder: &Path) -> String {
     let path = folder.join("group.key");

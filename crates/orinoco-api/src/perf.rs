@@ -59,4 +59,31 @@ pub struct PerfRow {
     pub limit_share: f64,
     /// Elements of all ranks that differ from the expected result; null if results were not checked.
     pub wrong: Option<u64>,
+    /// Choice of the algorithm; absent without `--explain`.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub explanation: Option<PerfExplanation>,
+}
+
+/// Choice of an operation's algorithm for one size, by the measured costs of messages, copies and reductions.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct PerfExplanation {
+    /// Algorithm that was used, such as `two-shot`.
+    pub algorithm: String,
+    /// Its predicted time, in microseconds.
+    pub predicted_us: f64,
+    /// Least time that any algorithm takes on these links, in microseconds.
+    pub bound_us: f64,
+    /// `bound_us` divided by the median time.
+    pub bound_share: f64,
+    /// All algorithms that could be used, the fastest one first.
+    pub candidates: Vec<PerfCandidate>,
+}
+
+/// Algorithm that could be used.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct PerfCandidate {
+    /// Algorithm, such as `two-shot`.
+    pub algorithm: String,
+    /// Its predicted time, in microseconds.
+    pub predicted_us: f64,
 }

@@ -403,6 +403,9 @@ pub(crate) struct PerfArgs {
     /// Check every result, bit for bit, against a reference that each rank computes locally; exit with 1 if any element is wrong
     #[arg(short, long)]
     pub(crate) check: bool,
+    /// Print for each size the chosen algorithm, its predicted time, and the share of the lower bound [only over TCP]
+    #[arg(long)]
+    pub(crate) explain: bool,
     /// Data type
     #[arg(short, long, value_name = "TYPE", default_value = "f32", value_parser = ["f32", "f64", "f16", "bf16", "i8", "u8", "i32", "u32", "i64", "u64"])]
     pub(crate) datatype: String,

@@ -19,10 +19,15 @@ use orinoco_core::{Diagnosis, Exit, codes};
 
 use crate::args::PerfArgs;
 use crate::output;
-use measure::measure;
+use measure::{Explains, measure};
 use operation::Operation;
 
 pub(crate) fn run(args: &PerfArgs, json: bool) -> Result<Exit, Faults> {
+    if args.explain && transport(args) == "shm" {
+        let (cause, next) =
+            ("over shared memory there is one algorithm for each operation", "add `--transport tcp`");
+        return Err(Diagnosis::new(&codes::KEY_RANGE, "--explain", cause, next).into());
+    }
     if let (Some(rank), Some(group)) = (args.spawned_rank, &args.group) {
         run_rank(args, Rendezvous::File(group.clone()), rank)?;
         return Ok(Exit::Done);
@@ -93,6 +98,10 @@ fn run_rank(args: &PerfArgs, rendezvous: Rendezvous, rank: usize) -> Result<Perf
         let (cause, next) = (format!("{why}{source}"), "see `orinoco explain E1001`");
         Diagnosis::new(&codes::GROUP_JOIN, format!("rank {rank}"), cause, next)
     };
+    let failed = |why: CollectiveError| {
+        let next = "see `orinoco explain E1002`";
+        Diagnosis::new(&codes::COLLECTIVE_FAILED, format!("rank {rank}"), why.to_string(), next)
+    };
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let join =
         |security| TcpGroup::join(&rendezvous, rank, ranks, TcpSettings::new(security)).map_err(not_joined);
@@ -113,7 +122,7 @@ fn run_rank(args: &PerfArgs, rendezvous: Rendezvous, rank: usize) -> Result<Perf
             measure_group(group, |_| limits, args)
         }
         (_, transport) => {
-            let group = join(match (args.address, transport) {
+            let mut group = join(match (args.address, transport) {
                 (Some(_), _) => Security::GroupKey(group_key(args)?),
                 (None, "tcp-plaintext") => Security::Plaintext,
                 (None, _) => Security::FileKey,
@@ -121,14 +130,15 @@ fn run_rank(args: &PerfArgs, rendezvous: Rendezvous, rank: usize) -> Result<Perf
             if args.address.is_none() {
                 pin(rank, ranks);
             }
+            if args.explain {
+                // Not earlier: cores are part of what it measures.
+                group.tune(None).map_err(failed)?;
+            }
             let ip = args.address.map_or(IpAddr::from(Ipv4Addr::LOCALHOST), |address| address.ip());
             measure_group(group, |group| limits::of_tcp(group, ip), args)
         }
     };
-    let (limits, rows) = measured.map_err(|why| {
-        let next = "see `orinoco explain E1002`";
-        Diagnosis::new(&codes::COLLECTIVE_FAILED, format!("rank {rank}"), why.to_string(), next)
-    })?;
+    let (limits, rows) = measured.map_err(failed)?;
     Ok(PerfReport {
         schema: PERF_SCHEMA.to_owned(),
         operation: args.operation.clone(),
@@ -160,7 +170,7 @@ fn group_key(args: &PerfArgs) -> Result<GroupKey, Diagnosis> {
 }
 
 /// Measures the transport's limits, and then the operation.
-fn measure_group<G: Communicator>(
+fn measure_group<G: Communicator + Explains>(
     mut group: G,
     limits: impl FnOnce(&mut G) -> Result<Limits, CollectiveError>,
     args: &PerfArgs,
@@ -216,7 +226,7 @@ fn text(report: &PerfReport) -> String {
         transfer,
         report.copy_bytes_per_s / 1e9,
     );
-    let headings = [
+    let mut headings = vec![
         "TYPE",
         "REDOP",
         "SIZE (B)",
@@ -228,8 +238,12 @@ fn text(report: &PerfReport) -> String {
         "% OF LIMIT",
         "#WRONG",
     ];
+    let is_explained = report.rows.iter().any(|row| row.explanation.is_some());
+    if is_explained {
+        headings.extend(["PREDICTED (us)", "BOUND (us)", "% OF BOUND", "ALGORITHM"]);
+    }
     let row = |row: &PerfRow| {
-        vec![
+        let mut cells = vec![
             report.data_type.clone(),
             report.redop.clone().unwrap_or_else(|| "none".to_owned()),
             row.bytes.to_string(),
@@ -240,7 +254,16 @@ fn text(report: &PerfReport) -> String {
             format!("{:.2}", row.busbw / 1e9),
             format!("{:.0}", row.limit_share * 100.0),
             row.wrong.map_or_else(|| "N/A".to_owned(), |wrong| wrong.to_string()),
-        ]
+        ];
+        if let Some(explanation) = &row.explanation {
+            cells.extend([
+                format!("{:.2}", explanation.predicted_us),
+                format!("{:.2}", explanation.bound_us),
+                format!("{:.0}", explanation.bound_share * 100.0),
+                explanation.algorithm.clone(),
+            ]);
+        }
+        cells
     };
     format!("{heading}\n{}", output::table(&headings, 2, report.rows.iter().map(row).collect()))
 }

@@ -4,8 +4,11 @@
 
 use std::time::{Duration, Instant};
 
-use orinoco_api::PerfRow;
-use orinoco_collective::{CollectiveError, Communicator, Limits, ReduceOp};
+use orinoco_api::{PerfCandidate, PerfExplanation, PerfRow};
+use orinoco_collective::{
+    Collective, CollectiveError, Communicator, DataType, Explanation, Limits, MessageGroup, ReduceOp,
+    ShmGroup, Transport,
+};
 
 use super::operation::{Number, Operation, Vectors};
 use crate::args::PerfArgs;
@@ -18,9 +21,27 @@ const ITERATIONS_MIN: u32 = 20;
 /// Calls before the timed ones: a fifth of them, within these bounds.
 const WARM_UP: (u32, u32) = (5, 2_000);
 
+/// A group that may explain how it chooses algorithms.
+pub(super) trait Explains {
+    fn explanation(&self, collective: &Collective, data_type: DataType) -> Option<Explanation>;
+}
+
+impl<T: Transport> Explains for MessageGroup<T> {
+    fn explanation(&self, collective: &Collective, data_type: DataType) -> Option<Explanation> {
+        self.explain(collective, data_type)
+    }
+}
+
+impl Explains for ShmGroup {
+    /// It has one algorithm for each operation.
+    fn explanation(&self, _: &Collective, _: DataType) -> Option<Explanation> {
+        None
+    }
+}
+
 /// Measures all sizes. Returns a row for each, the same on every rank.
 pub(super) fn measure<T: Number>(
-    group: &mut impl Communicator,
+    group: &mut (impl Communicator + Explains),
     limits: &Limits,
     operation: Operation,
     redop: ReduceOp,
@@ -48,7 +69,7 @@ fn sizes(args: &PerfArgs) -> Vec<usize> {
 }
 
 fn measure_size<T: Number>(
-    group: &mut impl Communicator,
+    group: &mut (impl Communicator + Explains),
     operation: Operation,
     redop: ReduceOp,
     elements: usize,
@@ -76,6 +97,7 @@ fn measure_size<T: Number>(
     let least =
         limits.exchange.as_secs_f64().max(operation.bytes_read(bytes, ranks) / limits.bytes_per_second);
     let algbw = bytes as f64 / p50;
+    let explanation = group.explanation(&operation.collective(elements, ranks), T::DATA_TYPE);
     Ok(PerfRow {
         bytes: bytes as u64,
         count: operation.count(elements, ranks) as u64,
@@ -86,7 +108,24 @@ fn measure_size<T: Number>(
         busbw: algbw * operation.bus_factor(ranks),
         limit_share: least / p50,
         wrong,
+        explanation: explanation.map(|explanation| explanation_json(&explanation, p50)),
     })
+}
+
+/// An explanation, with the median seconds that the operation took.
+fn explanation_json(explanation: &Explanation, p50: f64) -> PerfExplanation {
+    let micros = |time: Duration| time.as_secs_f64() * 1e6;
+    let candidates = explanation.candidates.iter().map(|candidate| PerfCandidate {
+        algorithm: candidate.algorithm.to_string(),
+        predicted_us: micros(candidate.predicted),
+    });
+    PerfExplanation {
+        algorithm: explanation.chosen.to_string(),
+        predicted_us: explanation.predicted().map_or(0.0, micros),
+        bound_us: micros(explanation.bound),
+        bound_share: explanation.bound.as_secs_f64() / p50,
+        candidates: candidates.collect(),
+    }
 }
 
 /// Seconds of one call after a barrier.

@@ -1,4 +1,4 @@
-use orinoco_collective::{CollectiveError, Communicator, Element, ReduceOp, reduce};
+use orinoco_collective::{Collective, CollectiveError, Communicator, Element, ReduceOp, reduce};
 
 /// A collective operation that can be measured.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -59,6 +59,18 @@ impl Operation {
         match (self, ranks) {
             (_, 1) => 0.0,
             _ => bytes as f64 * self.bus_factor(ranks),
+        }
+    }
+
+    /// The operation as the library names it.
+    pub(super) fn collective(self, elements: usize, ranks: usize) -> Collective {
+        let counts = || vec![elements / ranks; ranks];
+        match self {
+            Self::AllReduce => Collective::AllReduce { count: elements },
+            Self::Broadcast => Collective::Broadcast { root: 0, count: elements },
+            Self::AllGather => Collective::AllGather { counts: counts() },
+            Self::ReduceScatter => Collective::ReduceScatter { counts: counts() },
+            Self::AllToAll => Collective::all_to_all(ranks, elements / ranks),
         }
     }
 
