@@ -59,7 +59,7 @@ impl TakenFiles {
         for file in board.otlp.iter().filter_map(|otlp| otlp.headers_file.as_ref()) {
             taken.add(file, || "it has the headers for the OpenTelemetry collector".to_owned());
         }
-        for cluster in &board.cluster {
+        if let Some(cluster) = &board.cluster {
             taken.add(&cluster.list, || "it is the list of members of the cluster".to_owned());
             taken.add(&cluster.key, || "it has the key of the board's seat in the cluster".to_owned());
         }
