@@ -64,7 +64,7 @@ fn sealed(rng: &mut Rng, sender: &mut Seal, content: &[u8]) -> Vec<u8> {
     stream
 }
 
-/// What opens is a beginning of what was sent, whatever was done to it on the way.
+/// The part that opens is a beginning of what was sent, whatever was done to it on the way.
 #[test]
 fn a_changed_stream_opens_as_far_as_it_was_sent() {
     let content: Vec<u8> = (0..6000u32).map(|at| (at % 251) as u8).collect();

@@ -22,7 +22,7 @@ const SINGLE_COPY_BYTES: usize = 64;
 /// Elements: none, within a line, within a piece, of several pieces.
 const LENS: [usize; 4] = [0, 3, 15, 50];
 
-/// How a group is set up.
+/// Setup of a group.
 #[derive(Clone, Copy)]
 struct Setup {
     ranks: usize,

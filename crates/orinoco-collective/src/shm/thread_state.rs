@@ -1,4 +1,4 @@
-//! What the kernel says of a thread, also of another process.
+//! State of a thread, also of another process, as the kernel gives it.
 
 use std::fs;
 

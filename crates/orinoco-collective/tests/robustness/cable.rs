@@ -61,8 +61,8 @@ fn ip(words: &str) -> bool {
     output.is_ok_and(|output| output.status.success())
 }
 
-/// Where nobody listens at a port of the range from which the system takes those of callers, it may take that one for the caller: the
-/// connection is with itself then. In a range of two ports it does so at once.
+/// The system may give a caller the very port that it calls, if nobody listens there and the port is in the range of those for callers:
+/// the connection is with itself then. In a range of two ports it does so at once.
 #[test]
 fn a_rank_does_not_take_itself_for_another() {
     let _turn = turn();

@@ -255,7 +255,7 @@ fn a_rank_that_is_killed_while_it_joins_is_named() {
     }
 }
 
-/// Where every core has work of others for each moment that a rank gives way, the bound holds, too.
+/// The bound holds, too, if every core has work of others for each moment that a rank gives way.
 #[test]
 fn a_stopped_rank_is_named_on_a_crowded_machine() {
     let _turn = turn();

@@ -16,7 +16,7 @@ use crate::worker::{MARK, ORDERS, Orders};
 /// Longest wait for a report. Nothing that is right takes as long: this is a hang.
 const HANG: Duration = Duration::from_secs(60);
 
-/// What a process holds.
+/// Resources that a process holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Resources {
     pub(crate) threads: u64,
@@ -31,7 +31,7 @@ impl fmt::Display for Resources {
     }
 }
 
-/// What this process holds.
+/// Resources that this process holds.
 pub(crate) fn resources() -> Resources {
     let status = std::fs::read_to_string("/proc/self/status").expect("Linux has it");
     let number = |name: &str| {

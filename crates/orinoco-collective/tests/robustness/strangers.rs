@@ -14,7 +14,7 @@ use crate::faults::orders;
 use crate::peer::{MESSAGES, Peer, connect, for_use, free_address, hello, plain, repeat};
 use crate::process::{Process, Report, name, resources};
 use crate::worker::Orders;
-use crate::{SILENCE, turn};
+use crate::{ALLOWANCE, SILENCE, turn};
 
 /// Connections of a port scan.
 const CONNECTS: usize = 10_000;
@@ -67,7 +67,7 @@ fn ten_thousand_strangers_do_not_keep_ranks_from_joining_and_none_reaches_a_grou
     std::fs::remove_file(&key).unwrap();
 }
 
-/// Where this process may not open another descriptor, nobody can be accepted. It waits without using its core, and says why.
+/// A rank that may not open another descriptor can accept nobody. It waits without using its core, and says why.
 #[test]
 fn a_rank_without_free_descriptors_waits_and_says_so() {
     let _turn = turn();
@@ -117,9 +117,10 @@ fn a_rank_with_another_key_is_refused_and_named() {
     keys.iter().for_each(|key| std::fs::remove_file(key).unwrap());
 }
 
-/// Rank 0 of a group whose rank 1 is made by hand calls an operation. Returns its error, and the group.
+/// Rank 0 of a group whose rank 1 is made by hand calls an operation. Returns its error, which must come within `bound` of the call.
 fn with_peer(
     deadline: Duration,
+    bound: Duration,
     call: impl FnOnce(&mut TcpGroup) -> Result<(), CollectiveError> + Send,
     act: impl FnOnce(&mut Peer),
 ) -> CollectiveError {
@@ -128,7 +129,10 @@ fn with_peer(
     thread::scope(|scope| {
         let rank = scope.spawn(|| {
             let mut group = TcpGroup::join(&rendezvous, 0, 2, plain(deadline)).expect("both join");
-            call(&mut group).expect_err("the other rank does not take part")
+            let start = Instant::now();
+            let error = call(&mut group).expect_err("the other rank does not take part");
+            assert!(start.elapsed() <= bound + ALLOWANCE, "{error}: after {:?}", start.elapsed());
+            error
         });
         let mut peer = Peer::join(address);
         act(&mut peer);
@@ -171,7 +175,12 @@ fn a_peer_that_takes_no_messages_is_named_at_the_deadline() {
     let mut vector = vec![1u8; 64 << 20];
     let before = resources();
     let mut beat = None;
-    let error = with_peer(deadline, |group| group.broadcast(0, &mut vector), |peer| beat = Some(peer.beat()));
+    let error = with_peer(
+        deadline,
+        deadline,
+        |group| group.broadcast(0, &mut vector),
+        |peer| beat = Some(peer.beat()),
+    );
     assert_cause(&error, |cause| matches!(cause, FailureCause::Late(_)));
     let growth_kib = resources().memory_kib.saturating_sub(before.memory_kib);
     assert!(growth_kib < FLAT_KIB, "{growth_kib} KiB more while the peer takes nothing");
@@ -182,12 +191,12 @@ fn garbage_from_a_peer_names_it() {
     let _turn = turn();
     let deadline = Duration::from_secs(20);
     let mut beat = None;
-    let error = with_peer(deadline, barrier, |peer| {
+    let error = with_peer(deadline, SILENCE, barrier, |peer| {
         beat = Some(peer.beat());
         peer.messages.write_all(&[0x4f; 500]).unwrap();
     });
     assert_cause(&error, |cause| cause == FailureCause::Damaged);
-    let error = with_peer(deadline, barrier, |peer| peer.notices.write_all(&[0x4f; 500]).unwrap());
+    let error = with_peer(deadline, SILENCE, barrier, |peer| peer.notices.write_all(&[0x4f; 500]).unwrap());
     assert_cause(&error, |cause| cause == FailureCause::Damaged);
 }
 
@@ -195,7 +204,8 @@ fn garbage_from_a_peer_names_it() {
 fn half_a_header_is_waited_for_until_the_deadline() {
     let _turn = turn();
     let mut beat = None;
-    let error = with_peer(Duration::from_millis(700), barrier, |peer| {
+    let deadline = Duration::from_millis(700);
+    let error = with_peer(deadline, deadline, barrier, |peer| {
         beat = Some(peer.beat());
         peer.messages.write_all(&[1; 20]).unwrap();
     });
@@ -205,7 +215,7 @@ fn half_a_header_is_waited_for_until_the_deadline() {
 #[test]
 fn a_peer_that_says_nothing_is_named_after_the_silence() {
     let _turn = turn();
-    let error = with_peer(Duration::from_secs(20), barrier, |_| {});
+    let error = with_peer(Duration::from_secs(20), SILENCE, barrier, |_| {});
     assert_cause(&error, |cause| matches!(cause, FailureCause::Silent(_)));
 }
 
@@ -216,7 +226,8 @@ fn a_peer_that_floods_notices_takes_no_memory_and_holds_no_thread() {
     let _turn = turn();
     let before = resources();
     let (mut flood, mut most_kib) = (None, 0);
-    let error = with_peer(Duration::from_millis(2500), barrier, |peer| {
+    let deadline = Duration::from_millis(2500);
+    let error = with_peer(deadline, deadline, barrier, |peer| {
         let mut stream = peer.notices.try_clone().unwrap();
         let notices = Notice::Alive { awaited: None }.encode(0).repeat(8192);
         flood = Some(repeat(move || stream.write_all(&notices).is_ok()));
