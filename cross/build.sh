@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # usage: cross/build.sh [CARGO OPTION]...
 #
-# Builds `orinoco`, `orinocod`, `orinoco-helper` and the examples `read_rails`, `send_lines` and `conformance` for aarch64 into
+# Builds `orinoco`, `orinocod`, `orinoco-helper` and the examples `read_rails`, `send_lines`, `conformance` and `rdma` for aarch64 into
 # target/aarch64-unknown-linux-gnu/release, and passes all but the examples through the gate.
 set -euo pipefail
 here=$(dirname "$(readlink -f "$0")")
@@ -16,6 +16,6 @@ cargo --config "$prefix/cross.toml" build --release --package orinoco --package 
 cargo --config "$prefix/cross.toml" build --release --package orinoco-sensors --package orinoco-helper \
   --example read_rails --example send_lines
 # Two boards exchange messages with it.
-cargo --config "$prefix/cross.toml" build --release --package orinoco-collective --example conformance
+cargo --config "$prefix/cross.toml" build --release --package orinoco-collective --example conformance --example rdma
 built=${CARGO_TARGET_DIR:-target}/$target/release
 "$here/gate.sh" "$built/orinoco" "$built/orinocod" "$built/orinoco-helper"

@@ -8,6 +8,7 @@
 mod governor;
 mod pcie;
 mod privileges;
+mod rdma;
 
 use std::fs;
 use std::io::{BufRead, Read, Write};
