@@ -415,8 +415,8 @@ pub(crate) struct PerfArgs {
     /// Number of ranks, each a process on this machine unless --address is given
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=64))]
     pub(crate) ranks: u8,
-    /// Transport: shared memory, TCP connections within this machine, encrypted (tcp) or not (tcp-plaintext), or the rings of the PCIe transport in shared memory (pcie)
-    #[arg(long, value_name = "NAME", default_value = "shm", value_parser = ["shm", "tcp", "tcp-plaintext", "pcie"])]
+    /// Transport: shared memory, or TCP connections within this machine, encrypted (tcp) or not (tcp-plaintext)
+    #[arg(long, value_name = "NAME", default_value = "shm", value_parser = ["shm", "tcp", "tcp-plaintext"])]
     pub(crate) transport: String,
     /// Measure between machines, over TCP: IP address and port at which rank 0 listens. Run the command once for each rank with equal options; rank 0 prints the report
     #[arg(long, value_name = "IP:PORT", requires_all = ["rank", "key"], conflicts_with = "transport")]

@@ -49,9 +49,9 @@ impl Pulse {
         ends: Vec<Option<Ends>>,
         silence: Duration,
     ) -> std::io::Result<Self> {
-        // A notice is seen one look late at most, which counts.
+        // A notice is seen one look late at most, and the look at who is silent may come late, too. Both count.
         let look_every = (silence / LOOKS).min(LOOK_MAX);
-        let health = Health::new(rank, ends.len(), silence - look_every, Duration::ZERO);
+        let health = Health::new(rank, ends.len(), silence - 2 * look_every, Duration::ZERO);
         let shared = Arc::new(Shared {
             health: Mutex::new(health),
             gone: AtomicU32::new(0),
@@ -154,7 +154,8 @@ impl Worker {
             if is_over {
                 return;
             }
-            pause(self.look_every);
+            let due = self.shared.look(|health| health.poll_timeout());
+            pause(self.look_every.min(due.saturating_sub(now)));
         }
     }
 

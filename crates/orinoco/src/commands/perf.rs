@@ -11,8 +11,8 @@ use std::process::{Child, Command, Stdio};
 
 use orinoco_api::{PERF_SCHEMA, PerfReport, PerfRow};
 use orinoco_collective::{
-    CollectiveError, Communicator, DataType, GroupKey, JoinError, KeyError, Limits, PcieGroup, PcieSettings,
-    ReduceOp, Rendezvous, Security, Settings, ShmGroup, TcpGroup, TcpSettings,
+    CollectiveError, Communicator, DataType, GroupKey, JoinError, KeyError, Limits, ReduceOp, Rendezvous,
+    Security, Settings, ShmGroup, TcpGroup, TcpSettings,
 };
 use orinoco_config::Faults;
 use orinoco_core::{Diagnosis, Exit, codes};
@@ -110,16 +110,6 @@ fn run_rank(args: &PerfArgs, rendezvous: Rendezvous, rank: usize) -> Result<Perf
             let group = ShmGroup::join(path, rank, ranks, Settings::default()).map_err(not_joined)?;
             pin(rank, ranks);
             measure_group(group, ShmGroup::measure_limits, args)
-        }
-        (Rendezvous::File(path), "pcie") => {
-            // Both copy through memory that the ranks share, so they have the same limits.
-            let mut shm = ShmGroup::join(path, rank, ranks, Settings::default()).map_err(not_joined)?;
-            let settings = PcieSettings::new(Security::Plaintext);
-            pin(rank, ranks);
-            let limits = shm.measure_limits();
-            let group = PcieGroup::join(path, rank, ranks, settings).map_err(not_joined)?;
-            drop(shm);
-            measure_group(group, |_| limits, args)
         }
         (_, transport) => {
             let mut group = join(match (args.address, transport) {
