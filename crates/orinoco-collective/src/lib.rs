@@ -40,6 +40,7 @@ mod quantization;
 mod queue;
 #[cfg(feature = "rdma")]
 mod rdma;
+mod recorder;
 mod reduce;
 mod reduction_tree;
 mod schedule;
@@ -74,6 +75,7 @@ pub use rdma::{
     Mtu, PortRefusal, Rdma, RdmaCounters, RdmaError, RdmaGroup, RdmaLink, RdmaPort, RdmaSettings,
     RefusedPort, rdma_ports,
 };
+pub use recorder::{FlightRecord, OperationRecord, OperationState, RankWaits, Statistics};
 pub use schedule::{Buffer, Local, Region, Round, Schedule, Transfer, Unsupported, schedule};
 pub use security::{GroupKey, KeyError, KeyPair, PublicKey, Security, SigningKey, VerifyingKey};
 pub use shm::{Limits, Settings, ShmGroup};

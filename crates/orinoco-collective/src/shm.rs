@@ -33,7 +33,10 @@ pub use limits::Limits;
 
 use crate::call::Call;
 use crate::caller::Caller;
-use crate::{CollectiveError, Communicator, Element, FailureCause, JoinError, ReduceOp};
+use crate::recorder::Recorder;
+use crate::{
+    CollectiveError, Communicator, Element, FailureCause, FlightRecord, JoinError, ReduceOp, Statistics,
+};
 use life::Life;
 use member::Member;
 use operations::{
@@ -89,6 +92,8 @@ impl ShmGroup {
         group.path = absolute;
         if settings.single_copy {
             group.probe_single_copy()?;
+            // Its operations are not the caller's.
+            group.waiting.recorder = Recorder::new(rank, ranks);
         }
         Ok(group)
     }
@@ -104,7 +109,7 @@ impl ShmGroup {
             exchanges: 0,
             messages: vec![PieceCounts::default(); ranks],
             single_copy_bytes: None,
-            waiting: Waiting::new(ranks, settings),
+            waiting: Waiting::new(rank, ranks, settings, life.clock_ms()),
             _life: life,
         }
     }
@@ -113,6 +118,31 @@ impl ShmGroup {
     /// of one user, and with Yama, `kernel.yama.ptrace_scope = 0`. Otherwise they are copied through shared memory.
     pub fn has_single_copy(&self) -> bool {
         self.single_copy_bytes.is_some()
+    }
+
+    /// The last operations of this rank, and for whom it waited: after a failure, those that led to it.
+    pub fn recent(&self) -> FlightRecord {
+        self.waiting.recorder.record()
+    }
+
+    /// Number of operations, and this rank's waits for each other one.
+    pub fn statistics(&self) -> Statistics {
+        self.waiting.recorder.statistics()
+    }
+
+    /// Runs an operation, and records it.
+    #[inline]
+    fn record(
+        &mut self,
+        call: Call,
+        run: impl FnOnce(&mut Self) -> Result<(), CollectiveError>,
+    ) -> Result<(), CollectiveError> {
+        let now_ms = self.waiting.now_ms();
+        self.waiting.recorder.begin(call, now_ms);
+        let result = run(self);
+        let now_ms = self.waiting.now_ms();
+        self.waiting.recorder.end(&result, now_ms);
+        result
     }
 
     fn run_all_reduce<T: Element>(
@@ -211,20 +241,20 @@ impl Communicator for ShmGroup {
 
     fn barrier(&mut self) -> Result<(), CollectiveError> {
         let call = self.caller().barrier();
-        self.run(call, &mut operations::Barrier)
+        self.record(call, |group| group.run(call, &mut operations::Barrier))
     }
 
     fn broadcast<T: Element>(&mut self, root: usize, vector: &mut [T]) -> Result<(), CollectiveError> {
         let call = self.caller().broadcast(root, vector);
-        if self.is_long(vector) {
-            return self.broadcast_single_copy(call, root, vector);
-        }
-        self.run(call, &mut Broadcast { root, vector })
+        self.record(call, |group| match group.is_long(vector) {
+            true => group.broadcast_single_copy(call, root, vector),
+            false => group.run(call, &mut Broadcast { root, vector }),
+        })
     }
 
     fn all_reduce<T: Element>(&mut self, op: ReduceOp, vector: &mut [T]) -> Result<(), CollectiveError> {
         let call = self.caller().all_reduce(op, vector);
-        self.run_all_reduce(call, op, None, vector)
+        self.record(call, |group| group.run_all_reduce(call, op, None, vector))
     }
 
     fn all_reduce_into<T: Element>(
@@ -234,7 +264,7 @@ impl Communicator for ShmGroup {
         output: &mut [T],
     ) -> Result<(), CollectiveError> {
         let call = self.caller().all_reduce_into(op, input, output)?;
-        self.run_all_reduce(call, op, Some(input), output)
+        self.record(call, |group| group.run_all_reduce(call, op, Some(input), output))
     }
 
     fn reduce<T: Element>(
@@ -245,7 +275,7 @@ impl Communicator for ShmGroup {
         output: &mut [T],
     ) -> Result<(), CollectiveError> {
         let call = self.caller().reduce(op, root, input, output)?;
-        self.run(call, &mut Reduce { op, root, input, output })
+        self.record(call, |group| group.run(call, &mut Reduce { op, root, input, output }))
     }
 
     fn scatter<T: Element>(
@@ -255,7 +285,7 @@ impl Communicator for ShmGroup {
         output: &mut [T],
     ) -> Result<(), CollectiveError> {
         let call = self.caller().scatter(root, input, output)?;
-        self.run(call, &mut Scatter { root, input, output })
+        self.record(call, |group| group.run(call, &mut Scatter { root, input, output }))
     }
 
     fn gather<T: Element>(
@@ -265,15 +295,15 @@ impl Communicator for ShmGroup {
         output: &mut [T],
     ) -> Result<(), CollectiveError> {
         let call = self.caller().gather(root, input, output)?;
-        self.run(call, &mut Gather { root, input, output })
+        self.record(call, |group| group.run(call, &mut Gather { root, input, output }))
     }
 
     fn all_gather<T: Element>(&mut self, input: &[T], output: &mut [T]) -> Result<(), CollectiveError> {
         let call = self.caller().all_gather(input, output)?;
-        if self.is_long(input) {
-            return self.all_gather_single_copy(call, input, output);
-        }
-        self.run(call, &mut AllGather { input, output })
+        self.record(call, |group| match group.is_long(input) {
+            true => group.all_gather_single_copy(call, input, output),
+            false => group.run(call, &mut AllGather { input, output }),
+        })
     }
 
     fn reduce_scatter<T: Element>(
@@ -283,18 +313,18 @@ impl Communicator for ShmGroup {
         output: &mut [T],
     ) -> Result<(), CollectiveError> {
         let call = self.caller().reduce_scatter(op, input, output)?;
-        if self.is_long(input) {
-            return self.reduce_scatter_single_copy(call, op, input, output);
-        }
-        self.run(call, &mut ReduceScatter { op, input, output })
+        self.record(call, |group| match group.is_long(input) {
+            true => group.reduce_scatter_single_copy(call, op, input, output),
+            false => group.run(call, &mut ReduceScatter { op, input, output }),
+        })
     }
 
     fn all_to_all<T: Element>(&mut self, input: &[T], output: &mut [T]) -> Result<(), CollectiveError> {
         let call = self.caller().all_to_all(input, output)?;
-        if self.is_long(input) {
-            return self.all_to_all_single_copy(call, input, output);
-        }
-        self.run(call, &mut AllToAll { input, output })
+        self.record(call, |group| match group.is_long(input) {
+            true => group.all_to_all_single_copy(call, input, output),
+            false => group.run(call, &mut AllToAll { input, output }),
+        })
     }
 
     fn all_gather_v<T: Element>(
@@ -304,7 +334,7 @@ impl Communicator for ShmGroup {
         output: &mut [T],
     ) -> Result<(), CollectiveError> {
         let call = self.caller().all_gather_v(input, counts, output)?;
-        self.gather_blocks(call, input, counts, output)
+        self.record(call, |group| group.gather_blocks(call, input, counts, output))
     }
 
     fn reduce_scatter_v<T: Element>(
@@ -315,7 +345,7 @@ impl Communicator for ShmGroup {
         output: &mut [T],
     ) -> Result<(), CollectiveError> {
         let call = self.caller().reduce_scatter_v(op, input, counts, output)?;
-        self.reduce_blocks(call, op, input, counts, output)
+        self.record(call, |group| group.reduce_blocks(call, op, input, counts, output))
     }
 
     fn scatter_v<T: Element>(
@@ -326,7 +356,7 @@ impl Communicator for ShmGroup {
         output: &mut [T],
     ) -> Result<(), CollectiveError> {
         let call = self.caller().scatter_v(root, input, counts, output)?;
-        self.scatter_blocks(call, root, input, counts, output)
+        self.record(call, |group| group.scatter_blocks(call, root, input, counts, output))
     }
 
     fn gather_v<T: Element>(
@@ -337,7 +367,7 @@ impl Communicator for ShmGroup {
         output: &mut [T],
     ) -> Result<(), CollectiveError> {
         let call = self.caller().gather_v(root, input, counts, output)?;
-        self.gather_blocks_at(call, root, input, counts, output)
+        self.record(call, |group| group.gather_blocks_at(call, root, input, counts, output))
     }
 
     fn all_to_all_v<T: Element>(
@@ -348,16 +378,16 @@ impl Communicator for ShmGroup {
         receive: &[usize],
     ) -> Result<(), CollectiveError> {
         let call = self.caller().all_to_all_v(input, send, output, receive)?;
-        self.exchange_blocks(call, input, send, output, receive)
+        self.record(call, |group| group.exchange_blocks(call, input, send, output, receive))
     }
 
     fn send<T: Element>(&mut self, to: usize, vector: &[T]) -> Result<(), CollectiveError> {
         let call = self.caller().send(to, vector);
-        self.send_bytes(call, to, vector.as_bytes())
+        self.record(call, |group| group.send_bytes(call, to, vector.as_bytes()))
     }
 
     fn recv<T: Element>(&mut self, from: usize, vector: &mut [T]) -> Result<(), CollectiveError> {
         let call = self.caller().recv(from, vector);
-        self.receive_bytes(call, from, vector.as_mut_bytes())
+        self.record(call, |group| group.receive_bytes(call, from, vector.as_mut_bytes()))
     }
 }

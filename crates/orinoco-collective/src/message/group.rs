@@ -17,9 +17,11 @@ use crate::call::Call;
 use crate::caller::Caller;
 use crate::clock::Ticks;
 use crate::element::kernel;
+use crate::recorder::Recorder;
 use crate::tuning::{Choices, Explanation, Figures, Measured, Question, Rules, reduced_kind};
 use crate::{
-    Algorithm, Collective, CollectiveError, Communicator, DataType, Element, FailureCause, ReduceOp, Topology,
+    Algorithm, Collective, CollectiveError, Communicator, DataType, Element, FailureCause, FlightRecord, ReduceOp,
+    Statistics, Topology,
 };
 
 /// Whether a group measures its links, to choose algorithms by them.
@@ -85,6 +87,7 @@ pub struct MessageGroup<T> {
     partial: Vec<u64>,
     epoch: u32,
     origin: Ticks,
+    recorder: Recorder,
 }
 
 /// Figures by which a group was tuned, and the choices made by them.
@@ -118,6 +121,7 @@ impl<T: Transport> MessageGroup<T> {
         (0..topology.ranks())
             .filter(|peer| transport.keeps_whole(*peer))
             .for_each(|peer| engine.trust_link(peer));
+        let recorder = Recorder::new(rank, topology.ranks());
         Self {
             transport,
             engine,
@@ -131,6 +135,7 @@ impl<T: Transport> MessageGroup<T> {
             partial: Vec::new(),
             epoch,
             origin: Ticks::now(),
+            recorder,
         }
     }
 
@@ -163,6 +168,17 @@ impl<T: Transport> MessageGroup<T> {
         self.transport.health(|health| health.lost_rank())
     }
 
+    /// The last operations of this rank, and for whom it waited: after a failure, those that led to it.
+    pub fn recent(&self) -> FlightRecord {
+        self.recorder.record()
+    }
+
+    /// Number of operations, and this rank's waits for each other one.
+    pub fn statistics(&self) -> Statistics {
+        self.recorder.statistics()
+    }
+
+    /// Runs an operation, and records it.
     fn run(
         &mut self,
         call: Call,
@@ -172,13 +188,18 @@ impl<T: Transport> MessageGroup<T> {
         output: &mut [u8],
     ) -> Result<(), CollectiveError> {
         let start = Ticks::now();
+        self.recorder.begin(call, millis(start.since(self.origin)));
         let plan = self.plan(call, collective, kernel);
-        self.run_plan(call, plan, input, output)?;
-        let planned = &mut self.plans[0];
-        planned.times.truncate(TIMES_MAX - 1);
-        planned.times.push_front(Ticks::now().since(start));
-        planned.calls += 1;
-        Ok(())
+        let result = self.run_plan(call, plan, input, output);
+        let end = Ticks::now();
+        self.recorder.end(&result, millis(end.since(self.origin)));
+        if result.is_ok() {
+            let planned = &mut self.plans[0];
+            planned.times.truncate(TIMES_MAX - 1);
+            planned.times.push_front(end.since(start));
+            planned.calls += 1;
+        }
+        result
     }
 
     pub(super) fn run_plan(
@@ -223,8 +244,22 @@ impl<T: Transport> MessageGroup<T> {
     fn wait(&mut self, attempt: &mut Attempt, memory: &mut Memory<'_>) -> Result<(), CollectiveError> {
         let start = Ticks::now();
         self.gave_way = Some(start);
+        let mut timed = Timed { rank: self.engine.awaited(), since: start };
+        let result = self.wait_timed(attempt, memory, start, &mut timed);
+        timed.end(Ticks::now(), &self.recorder);
+        result
+    }
+
+    fn wait_timed(
+        &mut self,
+        attempt: &mut Attempt,
+        memory: &mut Memory<'_>,
+        start: Ticks,
+        timed: &mut Timed,
+    ) -> Result<(), CollectiveError> {
         while !attempt.carry(&mut self.transport, &mut self.engine, memory)? {
             let now = Ticks::now();
+            timed.look(self.engine.awaited(), now, &self.recorder);
             attempt.check(&self.transport, &self.engine, now.since(self.origin))?;
             if now.since(start) < self.settings.busy_poll && !self.transport.is_bulk() {
                 thread::yield_now();
@@ -533,6 +568,32 @@ impl Planned {
 fn largest_vector(collective: &Collective, ranks: usize) -> usize {
     let elements = (0..ranks).map(|rank| collective.input_len(rank).max(collective.output_len(rank)));
     elements.max().unwrap_or(0)
+}
+
+/// A wait for a rank that is being timed.
+struct Timed {
+    rank: Option<usize>,
+    since: Ticks,
+}
+
+impl Timed {
+    /// The operation waits for this rank now.
+    fn look(&mut self, rank: Option<usize>, now: Ticks, recorder: &Recorder) {
+        if rank != self.rank {
+            self.end(now, recorder);
+            *self = Self { rank, since: now };
+        }
+    }
+
+    fn end(&self, now: Ticks, recorder: &Recorder) {
+        if let Some(rank) = self.rank {
+            recorder.waited(rank, now.since(self.since));
+        }
+    }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Makes working memory at least so long.

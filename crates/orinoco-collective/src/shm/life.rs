@@ -1,7 +1,7 @@
 //! Signs of life: a thread of each rank counts up, so a rank that computes for long is not taken for dead.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -13,31 +13,45 @@ use crate::priority;
 /// Signs of life in the time after which a rank counts as dead: several may come late on a busy machine.
 const BEATS: u32 = 10;
 
+/// Longest time between two of them: they are the clock of the flight recorder, too.
+const CLOCK_EVERY: Duration = Duration::from_millis(50);
+
 /// A rank's signs of life, until it is dropped.
 pub(super) struct Life {
     segment: Arc<Segment>,
     rank: usize,
     is_over: Arc<AtomicBool>,
+    /// Time of the last sign of life since the first, in ms.
+    clock_ms: Arc<AtomicU64>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Life {
     /// Starts to give signs of life.
     pub(super) fn start(segment: Arc<Segment>, rank: usize, silence: Duration) -> Self {
-        let is_over = Arc::new(AtomicBool::new(false));
+        let (is_over, clock_ms) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
         let thread = thread::Builder::new().name("orinoco-pulse".to_owned()).spawn({
             let (segment, is_over) = (Arc::clone(&segment), Arc::clone(&is_over));
+            let clock_ms = Arc::clone(&clock_ms);
             move || {
                 priority::raise();
                 introduce(segment.pulse(rank));
+                let start = Ticks::now();
                 while !is_over.load(Ordering::Acquire) {
                     segment.pulse(rank).beats.fetch_add(1, Ordering::Relaxed);
-                    pause(silence / BEATS);
+                    let millis = Ticks::now().since(start).as_millis();
+                    clock_ms.store(u64::try_from(millis).unwrap_or(u64::MAX), Ordering::Relaxed);
+                    pause((silence / BEATS).min(CLOCK_EVERY));
                 }
             }
         });
         // Without a thread the others will take this rank for dead while it computes. They say so, by name.
-        Self { segment, rank, is_over, thread: thread.ok() }
+        Self { segment, rank, is_over, clock_ms, thread: thread.ok() }
+    }
+
+    /// Time of the last sign of life since the first, in ms.
+    pub(super) fn clock_ms(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.clock_ms)
     }
 }
 
@@ -63,7 +77,7 @@ impl Life {
     /// Gives no signs of life: shuttle knows no thread but those of its test.
     #[cfg(all(test, shuttle))]
     pub(super) fn without_thread(segment: Arc<Segment>, rank: usize) -> Self {
-        Self { segment, rank, is_over: Arc::default(), thread: None }
+        Self { segment, rank, is_over: Arc::default(), clock_ms: Arc::default(), thread: None }
     }
 }
 

@@ -1,6 +1,7 @@
 //! Waiting for another rank's flag: first look again and again, then give way, then sleep.
 
-use std::sync::atomic::fence;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, fence};
 use std::thread;
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use super::segment::{Line, Segment};
 use super::sync::{self, Ordering};
 use crate::call::Call;
 use crate::clock::Ticks;
+use crate::recorder::Recorder;
 use crate::{CollectiveError, FailureCause};
 
 /// Looks at a flag before anything else, where each rank has a core: about 20 us, several times an exchange of short vectors.
@@ -18,8 +20,11 @@ const LOOKS: u32 = if cfg!(shuttle) { 2 } else { 20_000 };
 const LOOKS_SHARED: u32 = if cfg!(shuttle) { 2 } else { 64 };
 /// Times of giving way to other threads before sleeping, where ranks share cores.
 const YIELDS_SHARED: u32 = if cfg!(shuttle) { 1 } else { 2_000 };
-/// Longest time of that. Other programs may need the cores for milliseconds each time.
+/// The first of them, which are timed by signs of life only: an exchange of short vectors takes fewer.
+const YIELDS_UNTIMED: u32 = if cfg!(shuttle) { 1 } else { 32 };
+/// Longest time of the others. Other programs may need the cores for milliseconds each time.
 const YIELD_TIME: Duration = Duration::from_millis(20);
+const _: () = assert!(YIELDS_UNTIMED <= YIELDS_SHARED, "they are a part of them");
 /// Longest sleep. A rank that raises its flag just as another goes to sleep may miss it, and then this is the delay.
 const SLEEP: Duration = Duration::from_millis(1);
 
@@ -27,6 +32,9 @@ const SLEEP: Duration = Duration::from_millis(1);
 pub(super) struct Waiting {
     shares_cores: bool,
     settings: Settings,
+    /// Time of this rank's last sign of life, in ms.
+    clock_ms: Arc<AtomicU64>,
+    pub(super) recorder: Recorder,
 }
 
 /// Pieces of another rank for which this one waits.
@@ -54,9 +62,15 @@ fn has_reached(count: u32, wanted: u32) -> bool {
 }
 
 impl Waiting {
-    pub(super) fn new(ranks: usize, settings: Settings) -> Self {
+    pub(super) fn new(rank: usize, ranks: usize, settings: Settings, clock_ms: Arc<AtomicU64>) -> Self {
         let cores = thread::available_parallelism().map_or(1, usize::from);
-        Self { shares_cores: ranks > cores, settings }
+        Self { shares_cores: ranks > cores, settings, clock_ms, recorder: Recorder::new(rank, ranks) }
+    }
+
+    /// Time since the group was joined, in ms, without a look at the clock: that of the last sign of life.
+    #[inline]
+    pub(super) fn now_ms(&self) -> u64 {
+        self.clock_ms.load(Ordering::Relaxed)
     }
 
     pub(super) fn settings(&self) -> Settings {
@@ -101,21 +115,46 @@ impl Waiting {
 
     #[cold]
     fn wait_long_for_any(&self, awaited: &[&Awaited<'_>]) -> Result<(), CollectiveError> {
-        let has_come = || awaited.iter().any(|awaited| awaited.has_come());
-        let start = Ticks::now();
-        let yields = if self.shares_cores { YIELDS_SHARED } else { 0 };
-        for _ in 0..yields {
-            sync::yield_now();
-            if has_come() {
-                return Ok(());
+        let before_ms = self.now_ms();
+        let has_come = self.yield_until_any(YIELDS_UNTIMED, || false, awaited);
+        // On a busy machine even a few turns take long.
+        let mut waited = Duration::from_millis(self.now_ms().saturating_sub(before_ms));
+        let mut result = Ok(());
+        if !has_come {
+            let start = Ticks::now();
+            let is_over = || Ticks::now().since(start) >= YIELD_TIME;
+            if !self.yield_until_any(YIELDS_SHARED - YIELDS_UNTIMED, is_over, awaited) {
+                result = self.sleep_until_any(awaited, start);
             }
-            if Ticks::now().since(start) >= YIELD_TIME {
-                break;
+            waited += Ticks::now().since(start);
+        }
+        if !waited.is_zero() {
+            let first = awaited.iter().find(|awaited| awaited.has_come()).unwrap_or(&awaited[0]);
+            self.recorder.waited(first.rank, waited);
+        }
+        result
+    }
+
+    /// Gives way to other threads so many times, or until it is over, where ranks share cores. Returns whether one of the ranks has
+    /// published its pieces meanwhile.
+    fn yield_until_any(&self, yields: u32, is_over: impl Fn() -> bool, awaited: &[&Awaited<'_>]) -> bool {
+        for _ in 0..if self.shares_cores { yields } else { 0 } {
+            sync::yield_now();
+            if awaited.iter().any(|awaited| awaited.has_come()) {
+                return true;
+            }
+            if is_over() {
+                return false;
             }
         }
-        let watch = |of: &&Awaited<'_>| Watch::new(of.segment.pulse(of.rank), start);
+        false
+    }
+
+    fn sleep_until_any(&self, awaited: &[&Awaited<'_>], start: Ticks) -> Result<(), CollectiveError> {
+        let now = Ticks::now();
+        let watch = |of: &&Awaited<'_>| Watch::new(of.segment.pulse(of.rank), now);
         let mut watches: Vec<Watch> = awaited.iter().map(watch).collect();
-        while !has_come() {
+        while !awaited.iter().any(|awaited| awaited.has_come()) {
             sleep_until_raised(awaited[0]);
             let now = Ticks::now();
             for (awaited, watch) in awaited.iter().zip(&mut watches) {

@@ -6,6 +6,7 @@ mod pcie;
 mod proxy;
 #[cfg(feature = "rdma")]
 mod rdma;
+mod recorder;
 mod shm;
 mod split;
 mod suite;

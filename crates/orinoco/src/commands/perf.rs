@@ -11,8 +11,8 @@ use std::process::{Child, Command, Stdio};
 
 use orinoco_api::{PERF_SCHEMA, PerfReport, PerfRow};
 use orinoco_collective::{
-    CollectiveError, Communicator, DataType, GroupKey, JoinError, KeyError, Limits, ReduceOp, Rendezvous,
-    Security, Settings, ShmGroup, TcpGroup, TcpSettings,
+    CollectiveError, Communicator, DataType, FlightRecord, GroupKey, JoinError, KeyError, Limits, ReduceOp,
+    Rendezvous, Security, Settings, ShmGroup, TcpGroup, TcpSettings,
 };
 use orinoco_config::Faults;
 use orinoco_core::{Diagnosis, Exit, codes};
@@ -107,9 +107,11 @@ fn run_rank(args: &PerfArgs, rendezvous: Rendezvous, rank: usize) -> Result<Perf
         |security| TcpGroup::join(&rendezvous, rank, ranks, TcpSettings::new(security)).map_err(not_joined);
     let measured = match (&rendezvous, args.transport.as_str()) {
         (Rendezvous::File(path), "shm") => {
-            let group = ShmGroup::join(path, rank, ranks, Settings::default()).map_err(not_joined)?;
+            let mut group = ShmGroup::join(path, rank, ranks, Settings::default()).map_err(not_joined)?;
             pin(rank, ranks);
-            measure_group(group, ShmGroup::measure_limits, args)
+            print_record_on_failure(measure_group(&mut group, ShmGroup::measure_limits, args), || {
+                group.recent()
+            })
         }
         (_, transport) => {
             let mut group = join(match (args.address, transport) {
@@ -125,7 +127,8 @@ fn run_rank(args: &PerfArgs, rendezvous: Rendezvous, rank: usize) -> Result<Perf
                 group.tune(None).map_err(failed)?;
             }
             let ip = args.address.map_or(IpAddr::from(Ipv4Addr::LOCALHOST), |address| address.ip());
-            measure_group(group, |group| limits::of_tcp(group, ip), args)
+            let measured = measure_group(&mut group, |group| limits::of_tcp(group, ip), args);
+            print_record_on_failure(measured, || group.recent())
         }
     };
     let (limits, rows) = measured.map_err(failed)?;
@@ -159,16 +162,24 @@ fn group_key(args: &PerfArgs) -> Result<GroupKey, Diagnosis> {
     })
 }
 
+/// After a failure, prints the last operations of this rank, and for whom it waited.
+fn print_record_on_failure<R>(
+    measured: Result<R, CollectiveError>,
+    record: impl FnOnce() -> FlightRecord,
+) -> Result<R, CollectiveError> {
+    measured.inspect_err(|_| output::note(record().to_string().trim_end()))
+}
+
 /// Measures the transport's limits, and then the operation.
 fn measure_group<G: Communicator + Explains>(
-    mut group: G,
+    group: &mut G,
     limits: impl FnOnce(&mut G) -> Result<Limits, CollectiveError>,
     args: &PerfArgs,
 ) -> Result<(Limits, Vec<PerfRow>), CollectiveError> {
-    let limits = limits(&mut group)?;
+    let limits = limits(group)?;
     let data_type = DataType::ALL.into_iter().find(|data_type| data_type.name() == args.datatype);
     let redop = ReduceOp::ALL.into_iter().find(|op| op.name() == args.redop).expect("clap knows the names");
-    let (group, operation) = (&mut group, operation(args));
+    let operation = operation(args);
     let rows = match data_type.expect("clap knows the names") {
         DataType::F32 => measure::<f32>(group, &limits, operation, redop, args),
         DataType::F64 => measure::<f64>(group, &limits, operation, redop, args),
