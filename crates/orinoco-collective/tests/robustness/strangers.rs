@@ -215,7 +215,8 @@ fn half_a_header_is_waited_for_until_the_deadline() {
 #[test]
 fn a_peer_that_says_nothing_is_named_after_the_silence() {
     let _turn = turn();
-    let error = with_peer(Duration::from_secs(20), SILENCE, barrier, |_| {});
+    // A rank that gets no core for a while counts the silence from then on: on a crowded machine it does so several times.
+    let error = with_peer(Duration::from_secs(60), 20 * SILENCE, barrier, |_| {});
     assert_cause(&error, |cause| matches!(cause, FailureCause::Silent(_)));
 }
 
