@@ -26,7 +26,9 @@ use thiserror::Error;
 use crate::clock::{Ticks, pause};
 use crate::message::MessageSettings;
 use crate::security::KeyPair;
-use crate::tcp::{Connection, Joined, Joining, Links, Lobby, TcpGroup, Use, digest, flag, lower, raise, wait_for};
+use crate::tcp::{
+    Connection, Joined, Joining, Links, Lobby, TcpGroup, Use, digest, flag, lower, raise, wait_for,
+};
 use crate::{Communicator, JoinError};
 use membership::{Bounds, Membership};
 use shared::{Shared, State};

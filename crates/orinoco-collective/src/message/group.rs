@@ -20,8 +20,8 @@ use crate::element::kernel;
 use crate::recorder::Recorder;
 use crate::tuning::{Choices, Explanation, Figures, Measured, Question, Rules, reduced_kind};
 use crate::{
-    Algorithm, Collective, CollectiveError, Communicator, DataType, Element, FailureCause, FlightRecord, ReduceOp,
-    Statistics, Topology,
+    Algorithm, Collective, CollectiveError, Communicator, DataType, Element, FailureCause, FlightRecord,
+    ReduceOp, Statistics, Topology,
 };
 
 /// Whether a group measures its links, to choose algorithms by them.

@@ -8,7 +8,17 @@ use crate::GroupKey;
 use crate::mutations::{check, mutate, noise, seal_checksum, set_number};
 
 fn hello(from: u32) -> Hello {
-    Hello { kind: 3, security: 1, epoch: 0, ranks: 4, from, to: 0, port: 4711, settings: 77, cluster: ClusterHello::default() }
+    Hello {
+        kind: 3,
+        security: 1,
+        epoch: 0,
+        ranks: 4,
+        from,
+        to: 0,
+        port: 4711,
+        settings: 77,
+        cluster: ClusterHello::default(),
+    }
 }
 
 #[test]

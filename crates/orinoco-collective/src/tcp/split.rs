@@ -2,8 +2,8 @@ use std::net::{SocketAddr, TcpListener};
 
 use zeroize::Zeroizing;
 
-use super::hello::EPOCH;
 use super::TcpGroup;
+use super::hello::EPOCH;
 use super::join::{Listed, join_listed};
 use super::rendezvous::{decode, directory_bytes, encode};
 use crate::security::{GroupKey, KEY_DIGITS, Keys};
