@@ -137,7 +137,7 @@ pub enum ClusterError {
     Interrupted,
     /// Enough seats can be reached, but did not join.
     #[error("no epoch within {} ms: {} did not join", waited.as_millis(), missing.join(", "))]
-    NotJoined {
+    Incomplete {
         /// Names of the seats that did not join.
         missing: Vec<String>,
         /// Time waited.
@@ -200,7 +200,7 @@ impl Cluster {
     /// group before, so that other members learn at once that this seat has left.
     ///
     /// # Errors
-    /// [`ClusterError::Isolated`] if too few seats can be reached, and [`ClusterError::NotJoined`] if too few of them join within
+    /// [`ClusterError::Isolated`] if too few seats can be reached, and [`ClusterError::Incomplete`] if too few of them join within
     /// [`ClusterSettings::join_time`]. [`ClusterError::Interrupted`] on request. The call can be repeated.
     pub fn join(&mut self) -> Result<Epoch, ClusterError> {
         let start = Ticks::now();
@@ -333,7 +333,7 @@ impl Cluster {
         };
         if list.quorum().is_met_by(reachable) {
             let missing = names(&|seat| seat != self.shared.own && !waiting.contains(seat));
-            return ClusterError::NotJoined { missing, waited };
+            return ClusterError::Incomplete { missing, waited };
         }
         let reachable = names(&|seat| reachable.contains(seat));
         ClusterError::Isolated { reachable, seats: list.seats.len(), needed: list.quorum().needed() }

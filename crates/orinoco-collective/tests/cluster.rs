@@ -143,7 +143,7 @@ fn a_seat_without_enough_others_is_isolated() {
     let _idle = boards.open(0);
     let error = cluster.join().err().expect("seat a does not join");
     match error {
-        ClusterError::NotJoined { missing, .. } => assert_eq!(missing, ["a", "b"]),
+        ClusterError::Incomplete { missing, .. } => assert_eq!(missing, ["a", "b"]),
         // The connection came too late.
         ClusterError::Isolated { .. } => {}
         other => panic!("{other}"),

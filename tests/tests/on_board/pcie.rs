@@ -12,7 +12,7 @@ use super::{RUN_MAX, put, put_text, run};
 const SHARED_MIB: u32 = 16;
 /// Time without a sign of life after which a rank counts as dead (`MessageSettings::silence`).
 const SILENCE: Duration = Duration::from_millis(500);
-/// What ssh and a busy machine add until the error is read here.
+/// Time that ssh and a busy machine add until the error is read here.
 const READ_MAX: Duration = Duration::from_secs(3);
 
 /// Boots two boards that share memory, with the example `conformance` and a key.

@@ -71,7 +71,7 @@ pub enum ListError {
     Line {
         /// Number of the line, from 1.
         line: usize,
-        /// What would be right there.
+        /// Right content of the line.
         expected: &'static str,
     },
     /// The list has no signature of the operator.
@@ -95,7 +95,7 @@ pub enum ListError {
         first: String,
         /// The other seat.
         second: String,
-        /// What they have in common.
+        /// Thing that they have in common.
         what: &'static str,
     },
     /// A name cannot be written into the list.

@@ -1,4 +1,4 @@
-//! What the threads of a seat have in common.
+//! State that the threads of a seat share.
 
 use std::os::fd::OwnedFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};

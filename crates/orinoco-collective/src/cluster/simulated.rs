@@ -32,7 +32,7 @@ struct Seat {
     arriving: VecDeque<(Nanos, usize, u32, Packet)>,
 }
 
-/// What the program of a seat does.
+/// State of a seat's program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Program {
     Waiting,

@@ -18,7 +18,7 @@ const ANSWER_BYTES: usize = 1 + HANDSHAKE_BYTES;
 /// Said when a rank has met all others.
 const READY: u8 = 0x52;
 
-/// What a rank brings to a meeting.
+/// A rank that comes to a meeting.
 pub(super) struct Joining<'a> {
     /// The window, for errors.
     pub(super) path: &'a Path,

@@ -66,7 +66,7 @@ impl Bus {
         }))
     }
 
-    /// Begins anew with other ranks, in the memory as it is. All that is under way arrives.
+    /// Begins again with other ranks, in the memory as it is. All that is under way arrives.
     pub(super) fn reuse(&mut self, ranks: usize) {
         self.now = self.requesters.iter().map(|of| of.latest).max().unwrap_or_default();
         self.arrive();
@@ -89,7 +89,7 @@ impl Bus {
         }
     }
 
-    /// What is written from now on arrives after all that was written before.
+    /// Everything that is written from now on arrives after all that was written before.
     fn fence(&mut self, rank: usize) {
         if self.order == Order::Kept {
             self.requesters[rank].floor = self.requesters[rank].latest;

@@ -1,4 +1,4 @@
-//! What a flight recorder tells.
+//! Records and statistics of a flight recorder.
 
 use std::fmt;
 use std::time::Duration;

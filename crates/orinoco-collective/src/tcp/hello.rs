@@ -71,7 +71,7 @@ pub(crate) struct Hello {
     pub(crate) cluster: ClusterHello,
 }
 
-/// What a hello says of a cluster; all 0 outside of one.
+/// Part of a hello about a cluster; all 0 outside of one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct ClusterHello {
     pub(crate) members: u16,

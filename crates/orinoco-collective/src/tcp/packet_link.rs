@@ -32,7 +32,7 @@ impl PacketLink {
         self.is_closed
     }
 
-    /// What to wait for, unless the link is closed.
+    /// Events to wait for, unless the link is closed.
     pub(crate) fn poll_fd(&self) -> Option<PollFd<'_>> {
         let mut flags = PollFlags::IN;
         flags.set(PollFlags::OUT, !self.unsent.is_empty());
