@@ -100,10 +100,20 @@ mod tests {
 
     #[test]
     fn every_fault_is_named() {
-        check("[cluster]\n", expect![""]);
+        check(
+            "[cluster]\n",
+            expect![[r#"
+            b.toml:6: key `cluster.list`: it is missing; name the signed list of members
+            b.toml:6: key `cluster.operator_key`: it is missing; write the key that `orinoco cluster sign` prints
+            b.toml:6: key `cluster.key`: it is missing; name the file with the key pair of this board"#]],
+        );
         check(
             "[cluster]\nlist = 3\noperator_key = 'me'\nkey = 'seat.key'\nlisten = 'here'\nseats = 2\n",
-            expect![""],
+            expect![[r#"
+                b.toml:7: key `cluster.list`: it is a whole number; write a string in quotes
+                b.toml:8: key `cluster.operator_key`: it is no key of 64 hexadecimal digits; write the key that `orinoco cluster sign` prints
+                b.toml:10: key `cluster.listen`: `here` is no address; write an IP address and a port, as in "0.0.0.0:4711"
+                b.toml:11: key `cluster.seats`: unknown key; use one of list, operator_key, key, listen"#]],
         );
     }
 }

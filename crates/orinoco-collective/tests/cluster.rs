@@ -1,5 +1,7 @@
 //! Clusters of real seats on this machine: epochs, failures, returns, and who is refused.
 
+#![expect(clippy::disallowed_methods, reason = "the tests wait for real threads")]
+
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::thread;
 use std::time::{Duration, Instant};
