@@ -31,7 +31,7 @@ macro_rules! recorded {
 
             recorded!(tests $kind [
                 the_last_operations_are_recorded
-                a_rank_that_is_late_is_waited_for_longest
+                waits_for_a_rank_that_is_late_are_counted
                 after_a_failure_the_record_names_the_operation_and_the_rank
                 a_mismatch_is_recorded
             ]);
@@ -90,7 +90,7 @@ fn the_last_operations_are_recorded<K: Recorded>() {
 }
 
 #[expect(clippy::disallowed_methods, reason = "a rank that is late for real")]
-fn a_rank_that_is_late_is_waited_for_longest<K: Recorded>() {
+fn waits_for_a_rank_that_is_late_are_counted<K: Recorded>() {
     run::<K, _>(3, Times::of_a_busy_machine(), |mut group| {
         for _ in 0..4 {
             if group.rank() == 2 {
@@ -103,12 +103,15 @@ fn a_rank_that_is_late_is_waited_for_longest<K: Recorded>() {
         if group.rank() == 2 {
             return;
         }
-        // The other ranks may be late as well, on a busy machine, but never for as long.
-        let other = waits[1 - group.rank()].waited;
-        assert!(waits[2].waited >= Duration::from_millis(150) && waits[2].waited > other, "{record}");
-        assert!(waits[2].longest <= waits[2].waited && waits[2].count >= 2, "{record}");
-        let is_longest = |operation: &OperationRecord| operation.longest.is_some_and(|(rank, _)| rank == 2);
-        assert!(record.operations.iter().any(is_longest), "{record}");
+        // On a busy machine any rank may be late as well, this one among them, so there is only a lower bound.
+        assert!(waits[2].waited >= Duration::from_millis(50), "{record}");
+        assert!(waits.iter().all(|waits| waits.longest <= waits.waited), "{record}");
+        let of_ranks: Duration = waits.iter().map(|waits| waits.waited).sum();
+        let of_operations: Duration = record.operations.iter().map(|operation| operation.waited).sum();
+        assert_eq!(of_operations, of_ranks, "{record}");
+        let names =
+            |operation: &OperationRecord| operation.longest.is_some_and(|(rank, _)| rank != group.rank());
+        assert!(record.operations.iter().any(names), "{record}");
     });
 }
 
