@@ -25,7 +25,7 @@ use thiserror::Error;
 
 use crate::clock::{Ticks, pause};
 use crate::message::MessageSettings;
-use crate::security::KeyPair;
+use crate::security::{KeyPair, PublicKey};
 use crate::tcp::{
     Connection, Joined, Joining, Links, Lobby, TcpGroup, Use, digest, flag, lower, raise, wait_for,
 };
@@ -106,8 +106,12 @@ pub struct SeatState {
 #[derive(Debug, Error)]
 pub enum ClusterError {
     /// The key pair is none of the list.
-    #[error("the key pair of this board is that of no seat in the list of members (serial number {serial})")]
+    #[error(
+        "this board has no seat: its public key {key} is not in the member list (serial {serial}); copy the current list to this board, or add the key to the list and sign it again"
+    )]
     NoSeat {
+        /// Public key of this board.
+        key: PublicKey,
         /// Serial number of the list.
         serial: u32,
     },
@@ -123,7 +127,11 @@ pub enum ClusterError {
     #[error("setting up a seat")]
     System(#[source] io::Error),
     /// Too few seats can be reached for an epoch: this seat may be cut off from the others.
-    #[error("isolated: only {} of {seats} seats can be reached ({}), and an epoch needs {needed}", reachable.len(), reachable.join(", "))]
+    #[error(
+        "isolated: this board can reach only {} of {seats} seats, itself included ({}); a quorum needs {needed}; check the network, the firewall, and that all boards have the same member list",
+        reachable.len(),
+        reachable.join(", ")
+    )]
     Isolated {
         /// Names of the seats that can be reached, with this one.
         reachable: Vec<String>,
@@ -136,7 +144,11 @@ pub enum ClusterError {
     #[error("interrupted")]
     Interrupted,
     /// Enough seats can be reached, but did not join.
-    #[error("no epoch within {} ms: {} did not join", waited.as_millis(), missing.join(", "))]
+    #[error(
+        "the boards did not form a group within {} ms: enough can be reached, but {} did not join; check the logs of those boards",
+        waited.as_millis(),
+        missing.join(", ")
+    )]
     Incomplete {
         /// Names of the seats that did not join.
         missing: Vec<String>,
@@ -157,7 +169,7 @@ impl Cluster {
     /// If no seat has the key pair, or if the seat cannot listen at its address.
     pub fn open(list: MemberList, own: KeyPair, settings: ClusterSettings) -> Result<Self, ClusterError> {
         let seat = list.seats.iter().position(|seat| seat.key == own.public());
-        let seat = seat.ok_or(ClusterError::NoSeat { serial: list.serial })?;
+        let seat = seat.ok_or(ClusterError::NoSeat { key: own.public(), serial: list.serial })?;
         let address = settings.listen.unwrap_or(list.seats[seat].address);
         let bounds = Bounds { settle: settings.settle, silence: settings.silence };
         let origin = Ticks::now();

@@ -188,7 +188,7 @@ fn seats_with_another_list_or_key_are_refused_by_name() {
     let (mut stolen, stranger) = (boards.list.clone(), KeyPair::generate().unwrap());
     stolen.seats[1].key = stranger.public();
     let error = Cluster::open(boards.list.clone(), stranger.clone(), settings()).err().expect("no seat");
-    assert!(matches!(error, ClusterError::NoSeat { serial: 1 }), "{error}");
+    assert!(matches!(error, ClusterError::NoSeat { serial: 1, .. }), "{error}");
     let b = Cluster::open(stolen, stranger, settings()).unwrap();
     assert_eq!(
         fault_of(&b),

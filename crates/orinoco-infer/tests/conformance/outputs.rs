@@ -37,7 +37,10 @@ fn is_of_other_processor(engine: &dyn Engine, model: &str) -> bool {
     let has_vnni = true;
     let is_other = !has_vnni && NEEDS_VNNI.contains(&(engine.name(), model));
     if is_other {
-        say(&format!("skipped: reference outputs of {model} on {}: this processor has no VNNI", engine.name()));
+        say(&format!(
+            "skipped: reference outputs of {model} on {}: this processor has no VNNI",
+            engine.name()
+        ));
     }
     is_other
 }
