@@ -32,6 +32,14 @@ fn coco_photos_are_evaluated_as_by_pycocotools() {
     }
 }
 
+/// Whether the processor multiplies and adds 8-bit numbers without saturation.
+fn has_vnni() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    return is_x86_feature_detected!("avx512vnni") || is_x86_feature_detected!("avxvnni");
+    #[cfg(not(target_arch = "x86_64"))]
+    true
+}
+
 /// Settings of the reference: Pillow's resize, the best class of each box for FastestDet, suppression at 0.45. Engines
 /// round 8-bit arithmetic in two ways, and both were measured: integer kernels, and floats between the quantisers. An
 /// engine must be close to one of them.
@@ -47,6 +55,11 @@ fn quantised_models_keep_the_accuracy_measured_for_them() {
     for (model, more, wanted, tolerance) in cases {
         let described = format!("tests/models/{model}");
         for engine in engines() {
+            // ONNX Runtime's 8-bit products saturate there: AP 0.010 was seen.
+            if (model, engine) == ("fastestdet_int8_qdq", "ort-cpu") && !has_vnni() {
+                println!("skipped: {model} on {engine}: this processor has no 8-bit dot products (VNNI)");
+                continue;
+            }
             let setting = ["--resize", "bilinear-antialias", "--iou", "0.45", "--engine", engine];
             let report =
                 eval(&[&["--model", &described, "--dataset", &dataset], &setting[..], more].concat());

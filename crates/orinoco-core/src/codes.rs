@@ -221,13 +221,12 @@ codes! {
          a secret key. Its file has one line, `orinoco-group-key` and 64 hexadecimal digits, and only its owner may be able to open it \
          (`chmod 600 FILE`). To make a new one: `(umask 077; echo orinoco-group-key $(openssl rand -hex 32) > new.key)`. Copy it to \
          each machine with `scp -p`. If others could open the file, make a new one: whoever has the key can join as any rank."
-    CLUSTER_SEAT "E1004" Configuration "a board that cannot join its cluster"
-        "The message says which of these is wrong. Signature: run `orinoco cluster check LIST --operator-key KEY` with the `operator_key` \
-         of the board file; if it fails, copy the member list again, or correct `operator_key`. No seat: the list has no line `seat` with \
-         this board's public key; add it, increase `serial`, sign the list again, and copy it to all boards. Key file: it must exist \
-         and have mode 0600 (`chmod 600 FILE`); `orinoco cluster keygen` makes one. Address: if the address in the list is not on \
-         this board's own interfaces, set `listen` in [cluster]; if the port is in use, `ss -ltnp` shows by what. Then restart the \
-         daemon. Boards with different lists do not connect."
+    CLUSTER_SEAT "E1004" Configuration "a seat in a cluster that cannot be taken"
+        "[cluster] of the board file names the signed list of members, the operator's public key with which it is checked, and the key pair \
+         of this board. The list must be signed by that operator, and have a seat with the public key of this board, at whose address \
+         the board can listen. `orinoco cluster keygen` makes a board's key pair, `orinoco cluster sign` signs a list, and `orinoco \
+         cluster check` shows one. After a change, copy the same list to all boards, then restart their daemons: boards with \
+         different lists do not connect."
 }
 
 #[cfg(test)]
