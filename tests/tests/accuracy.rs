@@ -1,7 +1,7 @@
 //! Accuracy of `orinoco eval` on labelled photos, compared with the values that the field's own tools measured.
 #![allow(clippy::print_stdout, reason = "tests say what they skip and what they measured")]
 
-use orinoco_tests::{engines, orinoco, shared};
+use orinoco_tests::{engines, has_vnni, orinoco, shared};
 use serde_json::Value;
 
 /// Returns the report of `eval` with these arguments.
@@ -32,14 +32,6 @@ fn coco_photos_are_evaluated_as_by_pycocotools() {
     }
 }
 
-/// Whether the processor multiplies and adds 8-bit numbers without saturation.
-fn has_vnni() -> bool {
-    #[cfg(target_arch = "x86_64")]
-    return is_x86_feature_detected!("avx512vnni") || is_x86_feature_detected!("avxvnni");
-    #[cfg(not(target_arch = "x86_64"))]
-    true
-}
-
 /// Settings of the reference: Pillow's resize, the best class of each box for FastestDet, suppression at 0.45. Engines
 /// round 8-bit arithmetic in two ways, and both were measured: integer kernels, and floats between the quantisers. An
 /// engine must be close to one of them.
@@ -55,7 +47,7 @@ fn quantised_models_keep_the_accuracy_measured_for_them() {
     for (model, more, wanted, tolerance) in cases {
         let described = format!("tests/models/{model}");
         for engine in engines() {
-            // ONNX Runtime's 8-bit products saturate there: AP 0.010 was seen.
+            // Otherwise an AP of 0.010 was seen.
             if (model, engine) == ("fastestdet_int8_qdq", "ort-cpu") && !has_vnni() {
                 println!("skipped: {model} on {engine}: this processor has no 8-bit dot products (VNNI)");
                 continue;
