@@ -176,10 +176,7 @@ impl World {
     fn run_program(&mut self, own: usize, now: Nanos) {
         let program = self.seats[own].program;
         let is_whole = |members: SeatSet| {
-            let all = members
-                .iter()
-                .all(|one| members.iter().all(|other| one == other || self.can_talk(one, other)));
-            all
+            members.iter().all(|one| members.iter().all(|other| one == other || self.can_talk(one, other)))
         };
         self.seats[own].program = match program {
             Program::Waiting => {
