@@ -84,7 +84,7 @@ fn receive(group: &mut TcpGroup, folder: &Path) -> Result<(), Box<dyn Error>> {
     }
     file.sync_all()?;
     drop(file);
-    // What is on the disk counts.
+    // Read back from the disk: a copy in memory would prove nothing about the file.
     let mut checksum = 0;
     let mut file = File::open(&path)?;
     loop {

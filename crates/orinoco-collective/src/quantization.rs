@@ -27,7 +27,7 @@ const NAN: f32 = f32::from_bits(0x7fc0_0000);
 
 /// An element of a quantized reduction: `f32`, `f16` or `bf16`.
 pub trait QuantizedElement: Element {
-    /// The same number as an `f32`.
+    /// Converts the number to `f32`, without loss.
     fn to_single(self) -> f32;
 
     /// The nearest number of this type; of two, the even one.

@@ -249,7 +249,7 @@ mod tests {
         let cause = FailureCause::Silent(500 * MS);
         let error = |call| Err(CollectiveError::EpochFailed { epoch: 0, rank: 2, cause, call });
         recorder.end(&error(call(2)), 12_950);
-        // What fails because of it is not recorded.
+        // Later operations fail because of it, and are not recorded.
         recorder.begin(call(7), 13_000);
         recorder.end(&error(call(7)), 13_000);
         let expected = "\

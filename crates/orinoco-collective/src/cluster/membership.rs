@@ -144,7 +144,7 @@ impl Membership {
         if self.peers[seat].take().is_none() {
             return;
         }
-        // What this seat had to say to it is lost.
+        // Packets for it are lost with the connection.
         self.outgoing.retain(|(to, _)| *to != seat);
         match self.phase {
             Phase::Proposing { members, .. } if members.contains(seat) => self.enter(Phase::Gathering),

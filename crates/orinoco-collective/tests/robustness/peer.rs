@@ -101,7 +101,7 @@ pub(crate) fn hello() -> [u8; HELLO_BYTES] {
     hello
 }
 
-/// The same hello for another use of the connection.
+/// Changes a hello to name another use of its connection.
 pub(crate) fn for_use(mut hello: [u8; HELLO_BYTES], purpose: u8) -> [u8; HELLO_BYTES] {
     hello[USE] = purpose;
     let (checked, checksum) = hello.split_at_mut(HELLO_BYTES - 4);
