@@ -84,15 +84,6 @@ pub fn engines() -> Vec<&'static str> {
     here
 }
 
-/// Whether the processor has 8-bit dot products. On x86-64 without them (VNNI), ONNX Runtime adds pairs of 8-bit products in 16 bits, which
-/// saturate: some 8-bit models lose their accuracy.
-pub fn has_vnni() -> bool {
-    #[cfg(target_arch = "x86_64")]
-    return is_x86_feature_detected!("avx512vnni") || is_x86_feature_detected!("avxvnni");
-    #[cfg(not(target_arch = "x86_64"))]
-    true
-}
-
 /// Sends a signal by name, such as `TERM`.
 pub fn signal(child: &Child, name: &str) {
     let sent = Command::new("kill").args([&format!("-{name}"), &child.id().to_string()]).status();

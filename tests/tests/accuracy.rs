@@ -1,7 +1,7 @@
 //! Accuracy of `orinoco eval` on labelled photos, compared with the values that the field's own tools measured.
 #![allow(clippy::print_stdout, reason = "tests say what they skip and what they measured")]
 
-use orinoco_tests::{engines, has_vnni, orinoco, shared};
+use orinoco_tests::{engines, orinoco, shared};
 use serde_json::Value;
 
 /// Returns the report of `eval` with these arguments.
@@ -47,11 +47,6 @@ fn quantised_models_keep_the_accuracy_measured_for_them() {
     for (model, more, wanted, tolerance) in cases {
         let described = format!("tests/models/{model}");
         for engine in engines() {
-            // Otherwise an AP of 0.010 was seen for FastestDet, and YOLOX differs, too.
-            if model.ends_with("_int8_qdq") && engine == "ort-cpu" && !has_vnni() {
-                println!("skipped: {model} on {engine}: this processor has no 8-bit dot products (VNNI)");
-                continue;
-            }
             let setting = ["--resize", "bilinear-antialias", "--iou", "0.45", "--engine", engine];
             let report =
                 eval(&[&["--model", &described, "--dataset", &dataset], &setting[..], more].concat());

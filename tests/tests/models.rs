@@ -8,7 +8,7 @@ use std::path::Path;
 use ndarray::{ArrayD, OwnedRepr};
 use ndarray_npy::{NpzReader, ReadableElement};
 use orinoco_api::ResultLine;
-use orinoco_tests::{engines, has_vnni, orinoco, results, root, shared};
+use orinoco_tests::{engines, orinoco, results, root, shared};
 use serde_json::Value;
 
 /// Exit code of a run that every engine refused: `E0302`.
@@ -57,11 +57,6 @@ fn photos_are_classified_as_by_the_reference() {
         let wanted = top5(&refs);
         let files: Vec<String> = wanted.iter().map(|(name, _)| format!("{images}/{name}")).collect();
         for engine in engines() {
-            // Otherwise the classes of some photos differ.
-            if (whole, engine) == (false, "ort-cpu") && !has_vnni() {
-                println!("skipped: {model} on {engine}: this processor has no 8-bit dot products (VNNI)");
-                continue;
-            }
             let Some(lines) = infer(model, engine, &files) else { continue };
             for (line, (name, wanted)) in lines.iter().zip(&wanted) {
                 let found: Vec<u32> = line.classes.iter().map(|class| class.class_id).collect();

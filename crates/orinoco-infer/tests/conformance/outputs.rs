@@ -24,27 +24,6 @@ fn is_ignored(engine: &dyn Engine, data: &Path, model: &str) -> bool {
     true
 }
 
-/// Models that need a processor with 8-bit dot products (VNNI). On x86-64 without them, ONNX Runtime adds pairs of 8-bit products in
-/// 16 bits, which saturate (its documentation on quantization, "U8S8"): on an EPYC with AVX2 only, this model's outputs differ by
-/// 0.058, and its AP on photos is 0.010 instead of 0.232.
-const NEEDS_VNNI: &[(&str, &str)] = &[("ort-cpu", "fastestdet_int8_qdq")];
-
-/// Whether the model's reference outputs are of another kind of processor than this one.
-fn is_of_other_processor(engine: &dyn Engine, model: &str) -> bool {
-    #[cfg(target_arch = "x86_64")]
-    let has_vnni = is_x86_feature_detected!("avx512vnni") || is_x86_feature_detected!("avxvnni");
-    #[cfg(not(target_arch = "x86_64"))]
-    let has_vnni = true;
-    let is_other = !has_vnni && NEEDS_VNNI.contains(&(engine.name(), model));
-    if is_other {
-        say(&format!(
-            "skipped: reference outputs of {model} on {}: this processor has no VNNI",
-            engine.name()
-        ));
-    }
-    is_other
-}
-
 /// Returns the engines on this machine for which the model is not ignored.
 fn engines_for(data: &Path, model: &str) -> Vec<&'static dyn Engine> {
     engines_here().into_iter().filter(|engine| !is_ignored(*engine, data, model)).collect()
@@ -232,9 +211,6 @@ fn outputs_are_those_of_the_reference() {
                 }
             }
             println!("{} {}: differs by {worst:e} of {:e}", engine.name(), case.model, case.tolerance);
-            if is_of_other_processor(engine, case.model) {
-                continue;
-            }
             assert!(worst <= case.tolerance, "{} {}: {worst}", engine.name(), case.model);
         }
     }
