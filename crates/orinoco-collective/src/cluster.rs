@@ -194,7 +194,7 @@ impl Cluster {
         let lobby = Lobby::open(address, shared.keys(0..shared.list.seats.len()))
             .map_err(|source| ClusterError::Listen { address, source })?;
         let mut cluster = Self { shared, settings, threads: Vec::new() };
-        cluster.threads = control::start(&cluster.shared, lobby).map_err(ClusterError::System)?;
+        cluster.threads.extend(control::start(&cluster.shared, lobby).map_err(ClusterError::System)?);
         Ok(cluster)
     }
 
@@ -318,8 +318,8 @@ impl Cluster {
     /// Connects with a lower member. It may not know yet that the epoch has begun.
     fn dial_member(&self, joining: &Joining, purpose: Use, seat: usize) -> Result<Connection, JoinError> {
         loop {
-            let dialled = joining.dial(purpose, seat, self.shared.list.seats[seat].address);
-            let is_early = matches!(dialled, Err(JoinError::OtherEpoch { .. }));
+            let dialled = joining.try_dial(purpose, seat, self.shared.list.seats[seat].address);
+            let is_early = matches!(dialled, Err(JoinError::OtherEpoch { .. } | JoinError::Missing { .. }));
             if !is_early || joining.rest().is_zero() || self.is_over(&self.shared.lock(), joining) {
                 return dialled;
             }
@@ -327,13 +327,13 @@ impl Cluster {
         }
     }
 
-    /// Whether an epoch cannot begin any more: a member is gone, or knows a later one.
+    /// Whether an epoch cannot begin any more, or is not wanted: a member is gone, or knows a later one, or the call is interrupted.
     fn is_over(&self, state: &State, joining: &Joining) -> bool {
         let is_gone = |seat: usize| match state.membership.status_of(seat) {
             Some(status) => status.highest > joining.epoch,
             None => seat != self.shared.own,
         };
-        SeatSet::from_bits(joining.cluster.members).iter().any(is_gone)
+        state.is_interrupted || SeatSet::from_bits(joining.cluster.members).iter().any(is_gone)
     }
 
     fn shortfall(&self, state: &State, waited: Duration) -> ClusterError {
@@ -390,7 +390,6 @@ impl Drop for Cluster {
         self.shared.lock().is_ending = true;
         raise(&self.shared.wake);
         for thread in self.threads.drain(..) {
-            thread.thread().unpark();
             // A thread that has panicked has said so.
             let _ = thread.join();
         }

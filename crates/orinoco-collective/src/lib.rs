@@ -43,6 +43,7 @@ mod rdma;
 mod recorder;
 mod reduce;
 mod reduction_tree;
+mod regular_file;
 mod schedule;
 mod security;
 mod shm;

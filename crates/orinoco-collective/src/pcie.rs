@@ -32,8 +32,8 @@ use crate::clock::{Ticks, pause};
 use crate::message::{
     Engine, Health, LinkFault, Memory, MessageGroup, Moved, Refusal, StreamReceiver, StreamSender, Transport,
 };
+use crate::tcp::EPOCH;
 use crate::{JoinError, Topology};
-use hello::EPOCH;
 use layout::RANKS_MAX;
 use mapping::Mapping;
 use pulse::Pulse;

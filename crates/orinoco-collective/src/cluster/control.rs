@@ -21,24 +21,23 @@ use crate::tcp::{Lobby, PacketLink, Use, lower, raise, wait_for};
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Time for one attempt to connect to another seat.
 const ATTEMPT: Duration = Duration::from_secs(2);
-/// Time between two attempts to connect, at first and at most.
+/// Time between two attempts to connect, at first and at most. A connection that is lost is noticed after the longer one at the latest.
 const RETRY: Duration = Duration::from_millis(50);
 const RETRY_MAX: Duration = Duration::from_secs(1);
 
-/// Starts the threads of a seat that listens in `lobby`.
-pub(super) fn start(shared: &Arc<Shared>, lobby: Lobby) -> io::Result<Vec<JoinHandle<()>>> {
-    let mut threads = Vec::new();
-    let mut spawn = |name: &str, work: Box<dyn FnOnce(&Shared) + Send>| {
+/// Starts the threads of a seat that listens in `lobby`. Returns those to wait for when the seat is closed. Those that connect to other
+/// seats end by themselves: an attempt may take a while.
+pub(super) fn start(shared: &Arc<Shared>, lobby: Lobby) -> io::Result<[JoinHandle<()>; 2]> {
+    let spawn = |name: &str, work: Box<dyn FnOnce(&Shared) + Send>| {
         let shared = Arc::clone(shared);
-        threads.push(thread::Builder::new().name(name.to_owned()).spawn(move || work(&shared))?);
-        Ok::<(), io::Error>(())
+        thread::Builder::new().name(name.to_owned()).spawn(move || work(&shared))
     };
-    spawn("orinoco-seat", Box::new(|shared| Control::new(shared).run()))?;
-    spawn("orinoco-lobby", Box::new(|shared| accept(shared, lobby)))?;
+    let control = spawn("orinoco-seat", Box::new(|shared| Control::new(shared).run()))?;
+    let lobby = spawn("orinoco-lobby", Box::new(|shared| accept(shared, lobby)))?;
     for seat in 0..shared.own {
         spawn("orinoco-dial", Box::new(move |shared| dial(shared, seat)))?;
     }
-    Ok(threads)
+    Ok([control, lobby])
 }
 
 /// Exchanges packets with other seats.
@@ -155,21 +154,21 @@ fn dial(shared: &Shared, seat: usize) {
         let is_connected = state.membership.reachable().contains(seat);
         let is_opened = state.opened.iter().any(|(opened, _)| *opened == seat);
         drop(state);
-        if !is_connected && !is_opened {
-            let joining = shared.introduction(0, SeatSet::default(), ATTEMPT);
-            match joining.try_dial(Use::Membership, seat, address) {
-                Ok(connection) => {
-                    retry = RETRY;
-                    shared.lock().opened.push((seat, connection));
-                }
-                Err(why) => {
-                    retry = RETRY_MAX.min(2 * retry);
-                    shared.lock().faults[seat] = Some(describe(&why, address));
-                }
-            }
-            raise(&shared.wake);
+        if is_connected || is_opened {
+            retry = RETRY;
+            pause(RETRY_MAX);
+            continue;
         }
-        pause(retry);
+        let joining = shared.introduction(0, SeatSet::default(), ATTEMPT);
+        match joining.try_dial(Use::Membership, seat, address) {
+            Ok(connection) => shared.lock().opened.push((seat, connection)),
+            Err(why) => {
+                shared.lock().faults[seat] = Some(describe(&why, address));
+                pause(retry);
+                retry = RETRY_MAX.min(2 * retry);
+            }
+        }
+        raise(&shared.wake);
     }
 }
 

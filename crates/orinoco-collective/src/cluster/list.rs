@@ -1,5 +1,4 @@
 use std::fmt::Write;
-use std::fs::File;
 use std::io::{self, Read};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -7,6 +6,7 @@ use std::path::{Path, PathBuf};
 use thiserror::Error;
 
 use super::seats::{Quorum, SEATS_MAX};
+use crate::regular_file::open_regular;
 use crate::security::{PublicKey, SigningKey, VerifyingKey};
 
 /// List of the seats of a cluster, as an operator signs it.
@@ -120,7 +120,7 @@ impl MemberList {
     pub fn read(path: &Path, key: &VerifyingKey) -> Result<Self, ListError> {
         let fault = |source| ListError::File { path: path.to_owned(), source };
         let mut text = String::new();
-        let file = File::open(path).map_err(fault)?;
+        let file = open_regular(path).map_err(fault)?;
         file.take(LIST_BYTES_MAX).read_to_string(&mut text).map_err(fault)?;
         Self::verify(&text, key)
     }
@@ -290,6 +290,21 @@ mod tests {
         ] {
             let error = MemberList::verify(text, &key).unwrap_err();
             assert!(matches!(error, ListError::Signature { .. }), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_file_is_refused_without_waiting() {
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("pipe");
+        rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RUSR).unwrap();
+        let key = SigningKey::generate().unwrap().verifying_key();
+        for path in [pipe.as_path(), folder.path(), Path::new("/dev/zero")] {
+            assert!(
+                matches!(MemberList::read(path, &key), Err(ListError::File { .. })),
+                "{}",
+                path.display()
+            );
         }
     }
 

@@ -24,9 +24,6 @@
 
 use super::window::Window;
 
-/// Membership of a group that was just joined.
-pub(super) const EPOCH: u32 = 0;
-
 /// Bytes of a hello.
 pub(super) const HELLO_BYTES: usize = 64;
 const CHECKED_BYTES: usize = HELLO_BYTES - 4;

@@ -3,13 +3,14 @@
 
 use std::path::Path;
 
-use super::hello::{EPOCH, HELLO_BYTES, Hello};
+use super::hello::{HELLO_BYTES, Hello};
 use super::layout::Layout;
 use super::ring::{Ends, Ring, Rings};
 use super::window::Window;
 use crate::JoinError;
 use crate::message::Moved;
 use crate::security::{CONFIRMATION_BYTES, HANDSHAKE_BYTES, Handshake, Keys, Seal};
+use crate::tcp::EPOCH;
 
 /// Answer to the first message of a handshake, before the second.
 const ACCEPTED: u8 = 0;
@@ -189,7 +190,7 @@ impl Meeting {
         } else if found.ring_bytes != own.ring_bytes {
             format!("its window has rings of {} bytes, this one of {}", found.ring_bytes, own.ring_bytes)
         } else if found.settings != own.settings {
-            "it has another order, algorithm or size of pieces".to_owned()
+            "it has another order, algorithm, size of pieces or tuning".to_owned()
         } else if found.security != own.security {
             let (theirs, ours) = (Keys::describe(found.security), Keys::describe(own.security));
             format!("it expects {theirs}, this rank has {ours}")

@@ -1,5 +1,5 @@
 use std::fmt;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -10,6 +10,8 @@ use snow::params::DHChoice;
 use snow::resolvers::{CryptoResolver, DefaultResolver};
 use thiserror::Error;
 use zeroize::Zeroizing;
+
+use crate::regular_file::open_regular;
 
 /// Bytes of a key.
 pub(crate) const KEY_BYTES: usize = 32;
@@ -241,7 +243,7 @@ pub(super) fn read_secret(
     count: usize,
 ) -> Result<Vec<Zeroizing<[u8; KEY_BYTES]>>, KeyError> {
     let fault = |source| KeyError::File { action: "reading", path: path.to_owned(), source };
-    let file = File::open(path).map_err(fault)?;
+    let file = open_regular(path).map_err(fault)?;
     let mode = file.metadata().map_err(fault)?.mode() & 0o777;
     if mode & 0o077 != 0 {
         return Err(KeyError::Mode { path: path.to_owned(), mode });

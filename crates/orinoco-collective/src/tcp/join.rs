@@ -133,7 +133,7 @@ pub(crate) fn digest(settings: &MessageSettings) -> u32 {
         Order::Fast => 1,
     };
     let algorithm = settings.algorithm.map_or("chosen", |algorithm| algorithm.name());
-    crc32c::crc32c(format!("{order} {algorithm} {}", settings.piece_bytes).as_bytes())
+    crc32c::crc32c(format!("{order} {algorithm} {} {:?}", settings.piece_bytes, settings.tune).as_bytes())
 }
 
 /// One rank that joins a group, or a seat of a cluster that connects with others.
@@ -380,7 +380,7 @@ impl Joining {
                 return Err(refused(format!("its group has {} ranks, this one {}", reply.ranks, self.ranks)));
             }
             Answer::OtherSettings => {
-                return Err(refused("it has another order, algorithm or size of pieces".to_owned()));
+                return Err(refused("it has another order, algorithm, size of pieces or tuning".to_owned()));
             }
             Answer::OtherSecurity => {
                 let (theirs, ours) = (Keys::describe(reply.security), Keys::describe(self.keys.code()));

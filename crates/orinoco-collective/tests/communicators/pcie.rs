@@ -153,8 +153,10 @@ fn ranks_with_other_settings_are_refused_by_name() {
     let found =
         refusals((2, with(Security::Plaintext, None)), (2, with(Security::Plaintext, Some(Algorithm::Ring))));
     for (rank, error) in found.iter().enumerate() {
-        let expected =
-            format!("rank {} refuses this rank: it has another order, algorithm or size of pieces", 1 - rank);
+        let expected = format!(
+            "rank {} refuses this rank: it has another order, algorithm, size of pieces or tuning",
+            1 - rank
+        );
         assert_eq!(*error, expected);
     }
     let found = refusals((2, with(group_key(), None)), (2, with(Security::Plaintext, None)));

@@ -104,7 +104,10 @@ fn ranks_with_other_settings_are_refused_by_name() {
     });
     assert!(errors[0].starts_with("ranks [1, 2] did not join 127.0.0.1:"), "{}", errors[0]);
     assert_eq!(errors[1], "rank 0 refuses this rank: its group has 3 ranks, this one 4");
-    assert_eq!(errors[2], "rank 0 refuses this rank: it has another order, algorithm or size of pieces");
+    assert_eq!(
+        errors[2],
+        "rank 0 refuses this rank: it has another order, algorithm, size of pieces or tuning"
+    );
 }
 
 #[test]
