@@ -2,10 +2,11 @@
 //! (`check`), or reduces without end, and shows which rank has failed (`hold`).
 //!
 //!     conformance MODE pcie WINDOW RANK RANKS KEYFILE
+//!     conformance MODE rdma ADDRESS RANK RANKS KEYFILE
 //!     conformance MODE shm FILE RANK RANKS
 //!
 //! Each rank is one process. WINDOW is a PCI device's memory that the ranks share, such as `/sys/bus/pci/devices/*/resource2`, or a
-//! file. KEYFILE has the key of the group (`GroupKey::write`).
+//! file. ADDRESS is that of rank 0. KEYFILE has the key of the group (`GroupKey::write`).
 
 #![expect(clippy::print_stdout, reason = "an example prints its result")]
 
@@ -35,6 +36,14 @@ fn main() -> Result<(), Box<dyn Error>> {
             let mut settings = PcieSettings::new(Security::GroupKey(GroupKey::read(Path::new(key))?));
             settings.messages.silence = run.silence();
             run.run(PcieGroup::join(path, rank, ranks, settings)?)
+        }
+        #[cfg(feature = "rdma")]
+        ("rdma", [key]) => {
+            let key = GroupKey::read(Path::new(key))?;
+            let mut settings = orinoco_collective::RdmaSettings::new(Security::GroupKey(key));
+            settings.messages.silence = run.silence();
+            let rendezvous = orinoco_collective::Rendezvous::Address(place.parse()?);
+            run.run(orinoco_collective::RdmaGroup::join(&rendezvous, rank, ranks, settings)?)
         }
         ("shm", []) => {
             let settings = Settings { silence: run.silence(), ..Settings::default() };

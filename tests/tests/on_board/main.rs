@@ -6,6 +6,7 @@
 #![allow(clippy::print_stdout, reason = "tests say what they skip and what they measured")]
 
 mod governor;
+mod group;
 mod pcie;
 mod privileges;
 mod rdma;
@@ -38,15 +39,23 @@ const BACK_MAX: Duration = Duration::from_secs(2);
 /// Boots a board with `orinoco` or `orinocod` in `/tmp`; `None`, with a printed line, if this machine does not support
 /// boards.
 fn stage(flavour: Flavour, options: &Options, program: &str) -> Option<Boards> {
-    let local = cross_binary(program)?;
-    let boards = match Rig::build(flavour).and_then(|rig| rig.up(1, options)) {
+    stage_all(flavour, options, 1, &[program])
+}
+
+/// Boots so many boards with these programs in `/tmp`; `None`, with a printed line, if this machine does not support boards.
+fn stage_all(flavour: Flavour, options: &Options, count: u8, programs: &[&str]) -> Option<Boards> {
+    let locals = programs.iter().map(|program| cross_binary(program)).collect::<Option<Vec<_>>>()?;
+    let boards = match Rig::build(flavour).and_then(|rig| rig.up(count, options)) {
         Err(error) if error.is::<Unavailable>() => {
             println!("skipped: {error:#}");
             return None;
         }
         boards => boards.unwrap_or_else(|error| panic!("{error:#}")),
     };
-    put(&boards[0], &local, &format!("/tmp/{program}"));
+    for (board, local) in boards.iter().flat_map(|board| locals.iter().map(move |local| (board, local))) {
+        let name = local.file_name().expect("a file").to_str().expect("text");
+        put(board, local, &format!("/tmp/{name}"));
+    }
     Some(boards)
 }
 

@@ -1,13 +1,12 @@
 //! Groups over RDMA on two emulated boards with Soft-RoCE: results, steady state, a pulled cable, and rates compared with
 //! `ib_write_bw`. Rates of emulated boards say nothing about others: only their ratio counts.
 
-use std::io::{BufRead, Read};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use orinoco_rig::{Boards, Fault, Flavour, Link, Options, Rig, Session, Unavailable};
-use orinoco_tests::cross_binary;
+use orinoco_rig::{Boards, Fault, Link, Options, Session};
 
-use super::{ATTEMPTS, RUN_MAX, put, put_text, run};
+use super::group::{READ_MAX, SILENCE, check_results, check_silent, line_after, next_line, stage_group};
+use super::{ATTEMPTS, RUN_MAX, run};
 
 /// Port at which rank 0 listens.
 const PORT: u16 = 4711;
@@ -18,58 +17,36 @@ const MESSAGE: u64 = 1 << 20;
 const MESSAGES: u64 = 32;
 /// Least share of the rate of `ib_write_bw`.
 const SHARE_MIN: f64 = 0.8;
-/// Time without a life sign after which a rank counts as dead (`MessageSettings::silence`).
-const SILENCE: Duration = Duration::from_millis(500);
-/// Time from the pulled cable until the error is printed and read here: what ssh and a busy machine add.
-const READ_MAX: Duration = Duration::from_secs(3);
 
-/// Boots two boards with an MTU that allows RDMA's largest packets, Soft-RoCE, and the example `rdma`.
+/// Boots two boards with an MTU that allows RDMA's largest packets, and Soft-RoCE.
 fn two_boards() -> Option<Boards> {
-    let program = cross_binary("examples/rdma")?;
     let options = Options { link: Link::Bridge, mtu: 4200, hurried: true, ..Options::default() };
-    let boards = match Rig::build(Flavour::Dropbear).and_then(|rig| rig.up(2, &options)) {
-        Err(error) if error.is::<Unavailable>() => {
-            println!("skipped: {error:#}");
-            return None;
-        }
-        boards => boards.unwrap_or_else(|error| panic!("{error:#}")),
-    };
-    let key = format!("orinoco-group-key {}\n", "0123456789abcdef".repeat(4));
+    let boards = stage_group(&options, &["examples/conformance", "examples/rdma"])?;
     for board in boards.iter() {
-        put(board, &program, "/tmp/rdma");
-        put_text(board, &key, "/tmp/group.key");
-        run(board, "chmod 755 /tmp/rdma; chmod 600 /tmp/group.key");
         assert_eq!(board.soft_roce().expect("an RDMA device"), "rxe0");
     }
     Some(boards)
 }
 
-fn command(boards: &Boards, rank: usize, mode: &str) -> String {
-    format!("/tmp/rdma {}:{PORT} /tmp/group.key {rank} {mode} 2>&1", boards[0].address())
+/// Starts a program on both boards. The arguments of a rank follow its address.
+fn start(boards: &Boards, arguments: impl Fn(&str, usize) -> String) -> [Session; 2] {
+    let address = format!("{}:{PORT}", boards[0].address());
+    [0, 1].map(|rank| {
+        let command = format!("{} 2>&1", arguments(&address, rank));
+        boards[rank].spawn(&command).expect("ssh starts")
+    })
 }
 
-/// Starts a mode of the example on both boards.
-fn start(boards: &Boards, mode: &str) -> [Session; 2] {
-    [0, 1].map(|rank| boards[rank].spawn(&command(boards, rank, mode)).expect("ssh starts"))
+/// Starts a mode of the example `conformance` on both boards.
+fn conformance(boards: &Boards, mode: &str) -> [Session; 2] {
+    start(boards, |address, rank| format!("/tmp/conformance {mode} rdma {address} {rank} 2 /tmp/group.key"))
 }
 
-/// Reads lines until one begins with a word, and returns the rest of it.
-fn line(session: &mut Session, word: &str) -> String {
-    let mut read = String::new();
-    for line in session.stdout.by_ref().lines() {
-        let line = line.expect("text");
-        if let Some(rest) = line.strip_prefix(word) {
-            return rest.trim().to_owned();
-        }
-        read += &format!("{line}\n");
-    }
-    panic!("no line `{word}` in:\n{read}");
-}
-
-/// Runs a mode of the example on both boards. Returns the line that begins with a word, of each.
+/// Runs a mode of the example `rdma` on both boards. Returns the line that begins with a word, of each.
 fn both(boards: &Boards, mode: &str, word: &str) -> [String; 2] {
-    start(boards, mode).map(|mut session| {
-        let found = line(&mut session, word);
+    let sessions = start(boards, |address, rank| format!("/tmp/rdma {address} /tmp/group.key {rank} {mode}"));
+    sessions.map(|mut session| {
+        let found = line_after(&mut session, word);
         assert!(session.wait(RUN_MAX).expect("it ends").success(), "{mode}: {found}");
         found
     })
@@ -79,10 +56,7 @@ fn both(boards: &Boards, mode: &str, word: &str) -> [String; 2] {
 #[ignore = "boots emulated boards; `make test-boards` runs it"]
 fn results_over_rdma_are_exact_and_a_steady_state_registers_nothing() {
     let Some(boards) = two_boards() else { return };
-    for checked in both(&boards, "check", "checked:") {
-        println!("{checked}");
-        assert!(checked.ends_with(" elements, 0 wrong"), "{checked}");
-    }
+    check_results(conformance(&boards, "check"));
     for counted in both(&boards, "count", "counted:") {
         println!("{counted}");
         let words: Vec<&str> = counted.split(' ').collect();
@@ -100,18 +74,16 @@ fn results_over_rdma_are_exact_and_a_steady_state_registers_nothing() {
 #[ignore = "boots emulated boards; `make test-boards` runs it"]
 fn a_pulled_cable_is_an_error_over_rdma_that_names_the_rank() {
     let Some(boards) = two_boards() else { return };
-    let mut sessions = start(&boards, "hold");
-    for session in &mut sessions {
-        line(session, "holding");
+    let mut sessions = conformance(&boards, "hold");
+    for (rank, session) in sessions.iter_mut().enumerate() {
+        assert_eq!(next_line(session), format!("rank {rank} holds"));
     }
     boards[1].fault(&Fault::LinkDown).expect("the cable is pulled");
     let start = Instant::now();
     for (rank, session) in sessions.iter_mut().enumerate() {
-        let failed = line(session, "failed:");
-        println!("rank {rank}, {} ms later: {failed}", start.elapsed().as_millis());
-        assert!(failed.contains(&format!("rank {} gave no sign of life for ", 1 - rank)), "{failed}");
-        let silent = failed.split("for ").last().and_then(|rest| rest.split(' ').next()?.parse().ok());
-        assert!(silent.is_some_and(|silent| Duration::from_millis(silent) <= SILENCE), "{failed}");
+        let error = next_line(session);
+        println!("rank {rank}, {} ms later: {error}", start.elapsed().as_millis());
+        check_silent(&error, 1 - rank);
     }
     assert!(start.elapsed() <= SILENCE + READ_MAX, "{:?}", start.elapsed());
 }

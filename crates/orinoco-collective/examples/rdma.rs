@@ -1,25 +1,19 @@
-//! Two ranks on two machines with RDMA devices: checks results, counts, and measures.
+//! Two ranks on two machines with RDMA devices: counts and measures. The example `conformance` checks results.
 //!
-//!     rdma ADDRESS KEY_FILE RANK check|count|stream [RUNS]|hold
+//!     rdma ADDRESS KEY_FILE RANK count|stream [RUNS]
 //!
 //! `ADDRESS` is that of rank 0, `KEY_FILE` a group key (`orinoco-group-key` and 64 hexadecimal digits, mode 0600), the same on both.
 //!
 //! | Mode | What |
 //! |---|---|
-//! | check | every operation, data type and reduction, compared with a reference |
 //! | count | what a thousand all-reduces need: registrations, writes, completions |
 //! | stream | time of messages of 1 MiB from rank 0 to rank 1 |
-//! | hold | all-reduces until one fails |
-
-mod check;
 
 use std::error::Error;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use orinoco_collective::{
-    Communicator, GroupKey, MessageSettings, RdmaGroup, RdmaSettings, ReduceOp, Rendezvous, Security,
-};
+use orinoco_collective::{Communicator, GroupKey, RdmaGroup, RdmaSettings, ReduceOp, Rendezvous, Security};
 
 const RANKS: usize = 2;
 /// Bytes of a message of the stream.
@@ -30,22 +24,18 @@ const MESSAGES: usize = 32;
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [address, key, rank, mode, rest @ ..] = arguments.as_slice() else {
-        return Err("usage: rdma ADDRESS KEY_FILE RANK check|count|stream [RUNS]|hold".into());
+        return Err("usage: rdma ADDRESS KEY_FILE RANK count|stream [RUNS]".into());
     };
     let rank: usize = rank.parse()?;
     let security = Security::GroupKey(GroupKey::read(Path::new(key))?);
     let mut settings = RdmaSettings::new(security);
-    if mode != "hold" {
-        // These modes are about results, also on machines that are slow and busy.
-        settings.messages = MessageSettings { silence: Duration::from_secs(10), ..settings.messages };
-    }
+    // It counts and measures, also on machines that are slow and busy.
+    settings.messages.silence = Duration::from_secs(10);
     let mut group = RdmaGroup::join(&Rendezvous::Address(address.parse()?), rank, RANKS, settings)?;
     say(&format!("link: {}", group.transport().link()));
     match mode.as_str() {
-        "check" => say(&format!("checked: {}", check::check(&mut group)?)),
         "count" => count(&mut group)?,
         "stream" => stream(&mut group, rest.first().map_or(Ok(5), |runs| runs.parse())?)?,
-        "hold" => hold(&mut group)?,
         _ => return Err(format!("there is no mode `{mode}`").into()),
     }
     Ok(())
@@ -100,18 +90,4 @@ fn stream(group: &mut RdmaGroup, runs: usize) -> Result<(), Box<dyn Error>> {
         ));
     }
     Ok(())
-}
-
-/// All-reduces of 256 KiB until one fails.
-#[expect(clippy::disallowed_methods, reason = "it measures real time")]
-fn hold(group: &mut RdmaGroup) -> Result<(), Box<dyn Error>> {
-    let mut vector = vec![0.0f32; 64 << 10];
-    say("holding");
-    loop {
-        let start = Instant::now();
-        if let Err(error) = group.all_reduce(ReduceOp::Max, &mut vector) {
-            say(&format!("failed: {error} ({} ms in that call)", start.elapsed().as_millis()));
-            return Ok(());
-        }
-    }
 }
