@@ -12,10 +12,18 @@ pub(super) struct Attempt {
     deadline: Duration,
     /// Time since which nothing has moved, once it was looked at.
     idle_since: Option<Duration>,
-    /// A rank whose link is closed although the operation needs it.
-    closed: Option<usize>,
+    /// Link that is closed although the operation needs it.
+    closed: Option<ClosedLink>,
     /// The group's health was told for whom the operation waits.
     has_waited: bool,
+}
+
+/// A closed link with a rank.
+#[derive(Clone, Copy)]
+struct ClosedLink {
+    peer: usize,
+    /// Time since which it is known to be closed, once it was looked at. Before, this rank may have been stopped for any time.
+    since: Option<Duration>,
 }
 
 /// Time that the end of a rank takes to show on all its links, after it has shown on one. The thread that sends or reads the reason may
@@ -51,7 +59,7 @@ impl Attempt {
                 Ok(moved)
             }
             Err(LinkFault::Closed { peer }) => {
-                self.closed = Some(peer);
+                self.closed.get_or_insert(ClosedLink { peer, since: None });
                 Ok(false)
             }
             Err(LinkFault::Refused { peer, refusal }) => Err(self.refused(transport, peer, refusal)),
@@ -66,12 +74,13 @@ impl Attempt {
         now: Duration,
     ) -> Result<(), CollectiveError> {
         let idle = now.saturating_sub(*self.idle_since.get_or_insert(now));
-        let closed = self.closed;
+        let closed = self.closed.as_mut().map(|closed| (closed.peer, *closed.since.get_or_insert(now)));
         self.has_waited = true;
         let failure = transport.health(|health| {
-            if let Some(rank) = closed {
+            if let Some((rank, since)) = closed {
                 // Its reason is on another link, unless only this one broke.
-                let disconnected = (idle >= VERDICT).then_some(FailureCause::Disconnected);
+                let waited = now.saturating_sub(since);
+                let disconnected = (waited >= VERDICT).then_some(FailureCause::Disconnected);
                 if let Some(cause) = health.gone(rank).or(disconnected) {
                     health.fail(rank, cause);
                 }
@@ -95,9 +104,11 @@ impl Attempt {
 
     /// Longest time until [`Attempt::check`] is to be called again.
     pub(super) fn rest(&self, now: Duration) -> Duration {
-        let idle = self.idle_since.map_or(Duration::ZERO, |since| now.saturating_sub(since));
-        let bound = if self.closed.is_some() { VERDICT.min(self.deadline) } else { self.deadline };
-        bound.saturating_sub(idle)
+        let rest_of = |bound: Duration, since: Option<Duration>| {
+            bound.saturating_sub(since.map_or(Duration::ZERO, |since| now.saturating_sub(since)))
+        };
+        let rest = rest_of(self.deadline, self.idle_since);
+        self.closed.map_or(rest, |closed| rest.min(rest_of(VERDICT, closed.since)))
     }
 
     #[cold]
@@ -116,5 +127,56 @@ impl Attempt {
 
     fn failed(&self, rank: usize, cause: FailureCause) -> CollectiveError {
         CollectiveError::EpochFailed { epoch: self.epoch, rank, cause, call: self.call }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+    use crate::message::Health;
+
+    /// A link that is closed, and the notices that have come.
+    struct ClosedTransport(RefCell<Health>);
+
+    impl Transport for ClosedTransport {
+        fn carry(&mut self, _: &mut Engine, _: &mut Memory<'_>) -> Result<bool, LinkFault> {
+            Err(LinkFault::Closed { peer: 1 })
+        }
+
+        fn wait(&mut self, _: &Engine, _: Duration) {}
+
+        fn is_bulk(&self) -> bool {
+            false
+        }
+
+        fn keeps_whole(&self, _: usize) -> bool {
+            true
+        }
+
+        fn health<R>(&self, look: impl FnOnce(&mut Health) -> R) -> R {
+            look(&mut self.0.borrow_mut())
+        }
+    }
+
+    #[test]
+    fn a_rank_that_was_stopped_waits_for_the_reason_of_a_closed_link() {
+        let millis = Duration::from_millis;
+        let health = Health::new(0, 2, millis(500), Duration::ZERO);
+        let mut transport = ClosedTransport(RefCell::new(health));
+        let mut engine = Engine::new(0, 2, 0);
+        let mut memory = Memory { input: None, output: &mut [], scratch: &mut [], partial: &mut [] };
+        let mut attempt = Attempt::new(Call::from_code(0), 0, Duration::from_secs(60));
+        assert!(attempt.check(&transport, &engine, millis(10)).is_ok(), "it waits");
+        // It was stopped for two seconds, and finds the link closed.
+        assert!(matches!(attempt.carry(&mut transport, &mut engine, &mut memory), Ok(false)));
+        assert!(attempt.check(&transport, &engine, millis(2010)).is_ok(), "the reason may come yet");
+        assert_eq!(attempt.rest(millis(2110)), VERDICT - millis(100));
+        assert!(attempt.check(&transport, &engine, millis(2509)).is_ok());
+        let error = attempt.check(&transport, &engine, millis(2510)).expect_err("no reason has come");
+        let is_disconnected =
+            matches!(error, CollectiveError::EpochFailed { rank: 1, cause: FailureCause::Disconnected, .. });
+        assert!(is_disconnected, "{error}");
     }
 }
