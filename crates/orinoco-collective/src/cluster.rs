@@ -27,7 +27,7 @@ use crate::clock::{Ticks, pause};
 use crate::message::MessageSettings;
 use crate::security::{KeyPair, PublicKey};
 use crate::tcp::{
-    Connection, Joined, Joining, Links, Lobby, TcpGroup, Use, digest, flag, lower, raise, wait_for,
+    Connection, Joined, Joining, Links, Lobby, Place, TcpGroup, Use, digest, flag, lower, raise, wait_for,
 };
 use crate::{Communicator, JoinError};
 use membership::{Bounds, Membership};
@@ -293,7 +293,8 @@ impl Cluster {
         let links = members.iter().map(|seat| std::mem::take(&mut links[seat])).collect();
         let rank = members.iter().position(|seat| seat == self.shared.own).expect("this seat is a member");
         let ip = self.shared.list.seats[self.shared.own].address.ip();
-        let joined = Joined { links, keys: self.shared.keys(members.iter()), ip };
+        let listen = self.settings.listen.map_or(ip, |listen| listen.ip());
+        let joined = Joined { links, keys: self.shared.keys(members.iter()), place: Place { ip, listen } };
         TcpGroup::of(joined, rank, epoch, self.settings.messages)
     }
 

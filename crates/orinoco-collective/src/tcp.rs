@@ -16,7 +16,6 @@ mod settings;
 mod socket;
 mod split;
 
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,7 +29,7 @@ use crate::{JoinError, Topology};
 
 pub(crate) use connection::Connection;
 pub(crate) use hello::{Answer, ClusterHello, EPOCH, Hello, Use};
-pub(crate) use join::{Joined, Joining, Links, digest};
+pub(crate) use join::{Joined, Joining, Links, Place, digest};
 pub(crate) use lobby::Lobby;
 pub(crate) use packet_link::PacketLink;
 pub(crate) use pulse::Pulse;
@@ -71,9 +70,9 @@ impl TcpGroup {
         settings: MessageSettings,
     ) -> Result<Self, JoinError> {
         let ranks = joined.links.len();
-        let (keys, ip) = (joined.keys.clone(), joined.ip);
+        let (keys, place) = (joined.keys.clone(), joined.place);
         let (pulse, messages) = joined.start(rank, epoch, settings.silence)?;
-        let tcp = Tcp::new(pulse, messages, keys, ip);
+        let tcp = Tcp::new(pulse, messages, keys, place);
         Ok(Self::joined(tcp, Topology::flat(ranks), rank, epoch, settings)?)
     }
 }
@@ -112,7 +111,7 @@ pub struct Tcp {
     pulse: Arc<Pulse>,
     /// Keys and address, for groups that are split off.
     keys: Keys,
-    ip: IpAddr,
+    place: Place,
 }
 
 struct Link {
@@ -122,12 +121,12 @@ struct Link {
 }
 
 impl Tcp {
-    fn new(pulse: Arc<Pulse>, messages: Vec<Option<Connection>>, keys: Keys, ip: IpAddr) -> Self {
+    fn new(pulse: Arc<Pulse>, messages: Vec<Option<Connection>>, keys: Keys, place: Place) -> Self {
         let link = |(peer, connection): (usize, Option<Connection>)| {
             let (sender, receiver) = (StreamSender::new(peer), StreamReceiver::new(peer));
             connection.map(|connection| Link { connection, sender, receiver })
         };
-        Self { links: messages.into_iter().enumerate().map(link).collect(), pulse, keys, ip }
+        Self { links: messages.into_iter().enumerate().map(link).collect(), pulse, keys, place }
     }
 }
 

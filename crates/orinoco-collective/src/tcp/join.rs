@@ -25,13 +25,30 @@ pub(crate) type Links = Vec<(Option<Connection>, Option<Connection>)>;
 pub(crate) struct Joined {
     pub(crate) links: Links,
     pub(crate) keys: Keys,
-    /// Address of this machine at which others reach this rank.
+    /// Address of this machine for further connections.
+    pub(crate) place: Place,
+}
+
+/// Address of a rank for groups that are split off.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Place {
+    /// Address at which the others reach it.
     pub(crate) ip: IpAddr,
+    /// Address at which it listens.
+    pub(crate) listen: IpAddr,
+}
+
+impl Place {
+    /// The address of a rank that listens where others reach it.
+    pub(crate) fn at(ip: IpAddr) -> Self {
+        Self { ip, listen: ip }
+    }
 }
 
 /// A rank that listens already and knows the addresses of all.
 pub(super) struct Listed {
     pub(super) listener: TcpListener,
+    pub(super) place: Place,
     pub(super) addresses: Vec<SocketAddr>,
     pub(super) rank: usize,
     pub(super) keys: Keys,
@@ -105,11 +122,11 @@ pub(super) fn join(
         }
     };
     let links = joining.connect_all(&mut lobby, &addresses)?;
-    Ok(Joined { links, keys: joining.keys, ip: addresses[rank].ip() })
+    Ok(Joined { links, keys: joining.keys, place: Place::at(addresses[rank].ip()) })
 }
 
 pub(super) fn join_listed(listed: Listed, messages: &MessageSettings) -> Result<Joined, JoinError> {
-    let Listed { listener, addresses, rank, keys, number } = listed;
+    let Listed { listener, place, addresses, rank, keys, number } = listed;
     let joining = Joining {
         rank,
         ranks: addresses.len(),
@@ -123,7 +140,7 @@ pub(super) fn join_listed(listed: Listed, messages: &MessageSettings) -> Result<
     addresses.iter().try_for_each(|address| joining.check(address))?;
     let mut lobby = Lobby::new(listener, keys).map_err(JoinError::System)?;
     let links = joining.connect_all(&mut lobby, &addresses)?;
-    Ok(Joined { links, keys: joining.keys, ip: addresses[rank].ip() })
+    Ok(Joined { links, keys: joining.keys, place })
 }
 
 /// Checksum of the settings that all ranks must share.

@@ -4,7 +4,7 @@ use zeroize::Zeroizing;
 
 use super::TcpGroup;
 use super::hello::EPOCH;
-use super::join::{Listed, join_listed};
+use super::join::{Listed, Place, join_listed};
 use super::rendezvous::{decode, directory_bytes, encode};
 use crate::security::{GroupKey, KEY_DIGITS, Keys};
 use crate::split::{Member, divide};
@@ -29,8 +29,8 @@ impl TcpGroup {
     /// If this group has failed, or if the ranks of the new group cannot join it (see [`TcpGroup::join`]).
     pub fn split(&mut self, color: Option<u32>, key: i32) -> Result<Option<Self>, JoinError> {
         let (rank, settings) = (self.rank(), self.settings());
-        let (keys, at) = (self.transport().keys.clone(), SocketAddr::new(self.transport().ip, 0));
-        let Some((listener, part)) = divide(self, color, key, || prepare(at, &keys))? else {
+        let (keys, place) = (self.transport().keys.clone(), self.transport().place);
+        let Some((listener, part)) = divide(self, color, key, || prepare(place, &keys))? else {
             return Ok(None);
         };
         let address = |member: &Member<OFFER_BYTES>| {
@@ -53,21 +53,20 @@ impl TcpGroup {
             }
         };
         debug_assert_eq!(part.members[part.rank].rank, rank);
-        let listed = Listed { listener, addresses, rank: part.rank, keys, number };
+        let listed = Listed { listener, place, addresses, rank: part.rank, keys, number };
         Self::of(join_listed(listed, &settings)?, part.rank, EPOCH, settings).map(Some)
     }
 }
 
 /// Listens for the ranks of a new group, and makes the offer to it.
-fn prepare(
-    address: SocketAddr,
-    keys: &Keys,
-) -> Result<(TcpListener, Zeroizing<[u8; OFFER_BYTES]>), JoinError> {
+fn prepare(place: Place, keys: &Keys) -> Result<(TcpListener, Zeroizing<[u8; OFFER_BYTES]>), JoinError> {
+    let address = SocketAddr::new(place.listen, 0);
     let listen = |source| JoinError::Listen { address, source };
     let listener = TcpListener::bind(address).map_err(listen)?;
     let mut offer = Zeroizing::new([0; OFFER_BYTES]);
     let (own, of_first) = offer.split_at_mut(ADDRESS_BYTES);
-    own.copy_from_slice(&encode(&[listener.local_addr().map_err(listen)?]));
+    let port = listener.local_addr().map_err(listen)?.port();
+    own.copy_from_slice(&encode(&[SocketAddr::new(place.ip, port)]));
     let (number, key) = of_first.split_at_mut(NUMBER_BYTES);
     getrandom::fill(number).map_err(|error| KeyError::Randomness(error.to_string()))?;
     if let Keys::Group(_) = keys {
