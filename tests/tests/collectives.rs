@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use orinoco_api::{ErrorReport, PerfReport};
-use orinoco_tests::orinoco;
+use orinoco_tests::{assert_one_sentence, orinoco};
 
 fn report(arguments: &[&str]) -> PerfReport {
     let output = orinoco(arguments).output().expect("orinoco starts");
@@ -47,6 +47,36 @@ fn tcp_is_exact_with_and_without_encryption() {
 }
 
 #[test]
+fn pci_memory_is_exact_within_a_machine_and_between_ranks_that_share_a_window() {
+    let sizes = ["-b", "8", "-e", "2M", "-f", "512", "-n", "5", "-c"];
+    let here = report(
+        &[&["perf", "all_to_all", "--transport", "pcie", "--ranks", "3", "--json"], &sizes[..]].concat(),
+    );
+    let folder = tempfile::tempdir().expect("a folder");
+    let (key, window) = (group_key(folder.path()), folder.path().join("window"));
+    let window = window.to_str().expect("a path that is text").to_owned();
+    let shared = ranks_that_meet(&["--window", &window, "--key", &key], &sizes);
+    for report in [here, shared] {
+        assert_eq!((report.transport.as_str(), report.rows.len()), ("pcie", 3));
+        assert!(report.rows.iter().all(|row| row.wrong == Some(0)), "{:?}", report.rows);
+        assert!(report.exchange_us == 0.0 && report.rows[0].limit_share == 0.0, "not known");
+    }
+}
+
+#[test]
+fn options_of_ranks_that_do_not_go_together_are_refused() {
+    let key = ["--rank", "0", "--key", "k"];
+    for (options, cause) in [
+        (&["--transport", "shm", "--address", "127.0.0.1:1"][..], "no transport shm"),
+        (&["--transport", "tcp", "--window", "w"], "of no use over tcp"),
+        (&[], "no place where the ranks meet"),
+    ] {
+        let arguments = [&["perf", "all_reduce"], options, &key[..]].concat();
+        assert_one_sentence(&orinoco(&arguments).output().expect("orinoco starts"), 2, "E0106", &[cause]);
+    }
+}
+
+#[test]
 fn the_choice_of_an_algorithm_is_explained() {
     let sizes = ["-b", "8", "-e", "32K", "-f", "64", "-n", "5", "--explain"];
     let report = report(&[&["perf", "all_reduce", "--transport", "tcp", "--json"], &sizes[..]].concat());
@@ -69,6 +99,18 @@ fn group_key(folder: &Path) -> String {
     path.to_str().expect("a path that is text").to_owned()
 }
 
+/// Report of two ranks that are started one by one.
+fn ranks_that_meet(place: &[&str], sizes: &[&str]) -> PerfReport {
+    let rank = |rank: &'static str| {
+        let arguments = [&["perf", "all_reduce", "--json", "--rank", rank], place, sizes].concat();
+        orinoco(&arguments).stdout(Stdio::piped()).spawn().expect("orinoco starts")
+    };
+    let [first, second] = ["0", "1"].map(rank).map(|rank| rank.wait_with_output().expect("it ends"));
+    assert!(first.status.success() && second.status.success());
+    assert!(second.stdout.is_empty(), "rank 0 prints the report");
+    serde_json::from_slice(&first.stdout).expect("a report")
+}
+
 #[test]
 fn ranks_that_are_started_one_by_one_meet_at_an_address() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -76,15 +118,8 @@ fn ranks_that_are_started_one_by_one_meet_at_an_address() {
     let listener = TcpListener::bind(("127.0.0.1", 0)).expect("an address");
     let address = listener.local_addr().expect("an address").to_string();
     drop(listener);
-    let rank = |rank: &'static str| {
-        let sizes = ["-b", "1K", "-e", "4K", "-f", "4", "-n", "10", "-c"];
-        let meet = ["perf", "all_reduce", "--json", "--address", &address, "--rank", rank, "--key", &key];
-        orinoco(&[&meet[..], &sizes].concat()).stdout(Stdio::piped()).spawn().expect("orinoco starts")
-    };
-    let [first, second] = ["0", "1"].map(rank).map(|rank| rank.wait_with_output().expect("it ends"));
-    assert!(first.status.success() && second.status.success());
-    assert!(second.stdout.is_empty(), "rank 0 prints the report");
-    let report: PerfReport = serde_json::from_slice(&first.stdout).expect("a report");
+    let sizes = ["-b", "1K", "-e", "4K", "-f", "4", "-n", "10", "-c"];
+    let report = ranks_that_meet(&["--address", &address, "--key", &key], &sizes);
     assert_eq!((report.transport.as_str(), report.ranks, report.rows.len()), ("tcp", 2, 2));
     assert!(report.rows.iter().all(|row| row.wrong == Some(0)));
 }

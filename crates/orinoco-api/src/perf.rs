@@ -28,10 +28,10 @@ pub struct PerfReport {
     /// Timed calls of each size, at most: large sizes have fewer.
     pub iterations: u32,
     /// Median time of the shortest exchange without the library, in microseconds. With `shm` every rank raises a flag and sees those of
-    /// all others, with `tcp` ranks 0 and 1 exchange 8 bytes.
+    /// all others, with `tcp` ranks 0 and 1 exchange 8 bytes. 0 if it is not known, as over RDMA and PCIe.
     pub exchange_us: f64,
     /// Rate at which a rank can receive, in bytes per second. With `shm` it copies what another has just written, with `tcp` rank 0
-    /// receives from rank 1 and sends as much.
+    /// receives from rank 1 and sends as much. 0 if it is not known.
     pub copy_bytes_per_s: f64,
     /// Figures by size, in increasing order.
     pub rows: Vec<PerfRow>,
@@ -55,7 +55,7 @@ pub struct PerfRow {
     /// `algbw` times the share of the bytes that each link must carry, in bytes per second: see nccl-tests.
     pub busbw: f64,
     /// Least time that this machine allows divided by the median time, 0 to 1: the larger of a bare exchange and of the bytes that
-    /// each rank must read from others.
+    /// each rank must read from others. 0 if the limits are not known.
     pub limit_share: f64,
     /// Elements of all ranks that differ from the expected result; null if results were not checked.
     pub wrong: Option<u64>,

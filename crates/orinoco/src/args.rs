@@ -403,7 +403,7 @@ pub(crate) struct PerfArgs {
     /// Check every result, bit for bit, against a reference that each rank computes locally; exit with 1 if any element is wrong
     #[arg(short, long)]
     pub(crate) check: bool,
-    /// Print for each size the chosen algorithm, its predicted time, and the share of the lower bound [only over TCP]
+    /// Print for each size the chosen algorithm, its predicted time, and the share of the lower bound [not over shared memory]
     #[arg(long)]
     pub(crate) explain: bool,
     /// Data type
@@ -412,20 +412,24 @@ pub(crate) struct PerfArgs {
     /// Reduction
     #[arg(short = 'o', long, value_name = "REDUCTION", default_value = "sum", value_parser = ["sum", "product", "min", "max", "average"])]
     pub(crate) redop: String,
-    /// Number of ranks, each a process on this machine unless --address is given
+    /// Number of ranks, each a process on this machine unless --rank is given
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=64))]
     pub(crate) ranks: u8,
-    /// Transport: shared memory, or TCP connections within this machine, encrypted (tcp) or not (tcp-plaintext)
-    #[arg(long, value_name = "NAME", default_value = "shm", value_parser = ["shm", "tcp", "tcp-plaintext"])]
-    pub(crate) transport: String,
-    /// Measure between machines, over TCP: IP address and port at which rank 0 listens. Run the command once for each rank with equal options; rank 0 prints the report
-    #[arg(long, value_name = "IP:PORT", requires_all = ["rank", "key"], conflicts_with = "transport")]
+    /// Transport: shared memory (shm), TCP with encryption (tcp) or without (tcp-plaintext; within this machine only), RDMA (rdma), or PCIe
+    /// (pcie: a shared PCI BAR with --window, else a file in /dev/shm) [default: shm; tcp with --address, pcie with --window]
+    #[arg(long, value_name = "NAME", value_parser = ["shm", "tcp", "tcp-plaintext", "rdma", "pcie"])]
+    pub(crate) transport: Option<String>,
+    /// Measure between machines, over tcp or rdma: IP address and port at which rank 0 listens. Run the command once for each rank with equal options; rank 0 prints the report
+    #[arg(long, value_name = "IP:PORT", requires_all = ["rank", "key"])]
     pub(crate) address: Option<std::net::SocketAddr>,
-    /// This process's rank, from 0 [with --address]
-    #[arg(long, value_name = "N", requires = "address")]
+    /// Measure between machines, over pcie: BAR file that all ranks can map, such as /sys/bus/pci/devices/0000:01:00.0/resource2_wc. Run the command once for each rank, as with --address
+    #[arg(long, value_name = "FILE", requires_all = ["rank", "key"], conflicts_with = "address")]
+    pub(crate) window: Option<PathBuf>,
+    /// This process's rank, from 0 [with --address or --window]
+    #[arg(long, value_name = "N", requires = "key")]
     pub(crate) rank: Option<usize>,
-    /// File with the key that all ranks share [with --address; see `orinoco explain E1003`]
-    #[arg(long, value_name = "FILE", requires = "address")]
+    /// File with the key that all ranks share: it authenticates them, and encrypts data over tcp only [with --address or --window; see `orinoco explain E1003`]
+    #[arg(long, value_name = "FILE", requires = "rank")]
     pub(crate) key: Option<PathBuf>,
     /// File through which the ranks meet that `orinoco perf` starts
     #[arg(long, hide = true)]

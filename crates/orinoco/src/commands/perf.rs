@@ -5,14 +5,15 @@ mod measure;
 mod operation;
 
 use std::error::Error;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use orinoco_api::{PERF_SCHEMA, PerfReport, PerfRow};
 use orinoco_collective::{
-    CollectiveError, Communicator, DataType, FlightRecord, GroupKey, JoinError, KeyError, Limits, ReduceOp,
-    Rendezvous, Security, Settings, ShmGroup, TcpGroup, TcpSettings,
+    CollectiveError, Communicator, DataType, FlightRecord, GroupKey, JoinError, KeyError, Limits,
+    MessageGroup, PcieGroup, PcieSettings, RdmaGroup, RdmaSettings, ReduceOp, Rendezvous, Security, Settings,
+    ShmGroup, TcpGroup, TcpSettings, Transport,
 };
 use orinoco_config::Faults;
 use orinoco_core::{Diagnosis, Exit, codes};
@@ -23,17 +24,14 @@ use measure::{Explains, measure};
 use operation::Operation;
 
 pub(crate) fn run(args: &PerfArgs, json: bool) -> Result<Exit, Faults> {
-    if args.explain && transport(args) == "shm" {
-        let (cause, next) =
-            ("over shared memory there is one algorithm for each operation", "add `--transport tcp`");
-        return Err(Diagnosis::new(&codes::KEY_RANGE, "--explain", cause, next).into());
-    }
+    check(args)?;
     if let (Some(rank), Some(group)) = (args.spawned_rank, &args.group) {
-        run_rank(args, Rendezvous::File(group.clone()), rank)?;
+        run_rank(args, Meeting::Here(group), rank)?;
         return Ok(Exit::Done);
     }
-    if let (Some(rank), Some(address)) = (args.rank, args.address) {
-        let report = run_rank(args, Rendezvous::Address(address), rank)?;
+    let elsewhere = args.address.map(Meeting::At).or(args.window.as_deref().map(Meeting::Window));
+    if let (Some(rank), Some(meeting)) = (args.rank, elsewhere) {
+        let report = run_rank(args, meeting, rank)?;
         return Ok(if rank == 0 { print(&report, json) } else { Exit::Done });
     }
     let group = PathBuf::from(format!("/dev/shm/orinoco-perf-{}", std::process::id()));
@@ -41,9 +39,45 @@ pub(crate) fn run(args: &PerfArgs, json: bool) -> Result<Exit, Faults> {
     for rank in 1..usize::from(args.ranks) {
         others.0.push(start_rank(&group, rank)?);
     }
-    let report = run_rank(args, Rendezvous::File(group), 0)?;
+    let report = run_rank(args, Meeting::Here(&group), 0)?;
     others.wait();
     Ok(print(&report, json))
+}
+
+/// Refuses options that do not go together.
+fn check(args: &PerfArgs) -> Result<(), Diagnosis> {
+    let fault = |subject: &str, cause: String, next: &str| {
+        Err(Diagnosis::new(&codes::KEY_RANGE, subject, cause, next))
+    };
+    let transport = transport(args);
+    if args.explain && transport == "shm" {
+        let cause = "over shared memory there is one algorithm for each operation".to_owned();
+        return fault("--explain", cause, "add `--transport tcp`");
+    }
+    if args.rank.is_some() && args.address.is_none() && args.window.is_none() {
+        let cause = "it names no place where the ranks meet".to_owned();
+        return fault("--rank", cause, "add --address or --window");
+    }
+    if args.address.is_some() && !["tcp", "rdma"].contains(&transport) {
+        let cause = format!("between machines there is no transport {transport}");
+        return fault("--address", cause, "use `--transport tcp` or `--transport rdma`");
+    }
+    if args.window.is_some() && transport != "pcie" {
+        let cause = format!("it is of no use over {transport}");
+        return fault("--window", cause, "use `--transport pcie`, or --address");
+    }
+    Ok(())
+}
+
+/// Place where the ranks of a group meet.
+#[derive(Clone, Copy)]
+enum Meeting<'a> {
+    /// A file on this machine, for ranks that this program starts.
+    Here(&'a Path),
+    /// An address of rank 0.
+    At(SocketAddr),
+    /// Memory that the ranks share.
+    Window(&'a Path),
 }
 
 /// Prints a report. Returns whether all results were right.
@@ -91,65 +125,93 @@ fn start_rank(group: &Path, rank: usize) -> Result<Child, Diagnosis> {
 }
 
 /// Measures as one rank.
-fn run_rank(args: &PerfArgs, rendezvous: Rendezvous, rank: usize) -> Result<PerfReport, Diagnosis> {
-    let ranks = usize::from(args.ranks);
-    let not_joined = |why: JoinError| {
-        let source = why.source().map(|source| format!(": {source}")).unwrap_or_default();
-        let (cause, next) = (format!("{why}{source}"), "see `orinoco explain E1001`");
-        Diagnosis::new(&codes::GROUP_JOIN, format!("rank {rank}"), cause, next)
-    };
-    let failed = |why: CollectiveError| {
-        let next = "see `orinoco explain E1002`";
-        Diagnosis::new(&codes::COLLECTIVE_FAILED, format!("rank {rank}"), why.to_string(), next)
-    };
+fn run_rank(args: &PerfArgs, meeting: Meeting<'_>, rank: usize) -> Result<PerfReport, Diagnosis> {
+    let (ranks, transport) = (usize::from(args.ranks), transport(args));
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let join =
-        |security| TcpGroup::join(&rendezvous, rank, ranks, TcpSettings::new(security)).map_err(not_joined);
-    let measured = match (&rendezvous, args.transport.as_str()) {
+    let security = match (meeting, transport) {
+        (Meeting::At(_) | Meeting::Window(_), _) => Security::GroupKey(group_key(args)?),
+        (Meeting::Here(_), "tcp-plaintext" | "pcie") => Security::Plaintext,
+        (Meeting::Here(_), _) => Security::FileKey,
+    };
+    let rendezvous = match meeting {
+        Meeting::Here(path) | Meeting::Window(path) => Rendezvous::File(path.to_owned()),
+        Meeting::At(address) => Rendezvous::Address(address),
+    };
+    let not_joined = |why| not_joined(rank, why);
+    let measured = match (&rendezvous, transport) {
         (Rendezvous::File(path), "shm") => {
             let mut group = ShmGroup::join(path, rank, ranks, Settings::default()).map_err(not_joined)?;
             pin(rank, ranks);
-            print_record_on_failure(measure_group(&mut group, ShmGroup::measure_limits, args), || {
-                group.recent()
-            })
+            let limits = |group: &mut ShmGroup| ShmGroup::measure_limits(group).map(Some);
+            print_record_on_failure(measure_group(&mut group, limits, args), || group.recent())
         }
-        (_, transport) => {
-            let mut group = join(match (args.address, transport) {
-                (Some(_), _) => Security::GroupKey(group_key(args)?),
-                (None, "tcp-plaintext") => Security::Plaintext,
-                (None, _) => Security::FileKey,
-            })?;
-            if args.address.is_none() {
-                pin(rank, ranks);
-            }
-            if args.explain {
-                // Not earlier: cores are part of what it measures.
-                group.tune(None).map_err(failed)?;
-            }
+        (Rendezvous::File(path), "pcie") => {
+            let group =
+                PcieGroup::join(path, rank, ranks, PcieSettings::new(security)).map_err(not_joined)?;
+            measure_messages(group, meeting, |_| Ok(None), args)
+        }
+        (_, "rdma") => {
+            let settings = RdmaSettings::new(security);
+            let group = RdmaGroup::join(&rendezvous, rank, ranks, settings).map_err(not_joined)?;
+            measure_messages(group, meeting, |_| Ok(None), args)
+        }
+        _ => {
+            let settings = TcpSettings::new(security);
+            let group = TcpGroup::join(&rendezvous, rank, ranks, settings).map_err(not_joined)?;
             let ip = args.address.map_or(IpAddr::from(Ipv4Addr::LOCALHOST), |address| address.ip());
-            let measured = measure_group(&mut group, |group| limits::of_tcp(group, ip), args);
-            print_record_on_failure(measured, || group.recent())
+            measure_messages(group, meeting, |group| limits::of_tcp(group, ip), args)
         }
     };
-    let (limits, rows) = measured.map_err(failed)?;
+    let (limits, rows) = measured.map_err(|why| {
+        let next = "see `orinoco explain E1002`";
+        Diagnosis::new(&codes::COLLECTIVE_FAILED, format!("rank {rank}"), why.to_string(), next)
+    })?;
     Ok(PerfReport {
         schema: PERF_SCHEMA.to_owned(),
         operation: args.operation.clone(),
         data_type: args.datatype.clone(),
         redop: operation(args).reduces().then(|| args.redop.clone()),
         ranks,
-        transport: transport(args).to_owned(),
+        transport: transport.to_owned(),
         cores,
         iterations: args.iterations,
-        exchange_us: limits.exchange.as_secs_f64() * 1e6,
-        copy_bytes_per_s: limits.bytes_per_second,
+        exchange_us: limits.as_ref().map_or(0.0, |limits| limits.exchange.as_secs_f64() * 1e6),
+        copy_bytes_per_s: limits.as_ref().map_or(0.0, |limits| limits.bytes_per_second),
         rows,
     })
 }
 
-/// The transport: between machines it is TCP.
+fn not_joined(rank: usize, why: JoinError) -> Diagnosis {
+    let source = why.source().map(|source| format!(": {source}")).unwrap_or_default();
+    let (cause, next) = (format!("{why}{source}"), "see `orinoco explain E1001`");
+    Diagnosis::new(&codes::GROUP_JOIN, format!("rank {rank}"), cause, next)
+}
+
+/// Measures a group whose ranks exchange messages.
+fn measure_messages<T: Transport>(
+    mut group: MessageGroup<T>,
+    meeting: Meeting<'_>,
+    limits: impl FnOnce(&mut MessageGroup<T>) -> Result<Option<Limits>, CollectiveError>,
+    args: &PerfArgs,
+) -> Result<Measured, CollectiveError> {
+    if let Meeting::Here(_) = meeting {
+        pin(group.rank(), group.ranks());
+    }
+    if args.explain {
+        // Not earlier: cores are part of what it measures.
+        group.tune(None)?;
+    }
+    print_record_on_failure(measure_group(&mut group, limits, args), || group.recent())
+}
+
+/// The transport: the one that was named, or that of the place where ranks meet.
 fn transport(args: &PerfArgs) -> &str {
-    if args.address.is_some() { "tcp" } else { &args.transport }
+    let usual = match (&args.address, &args.window) {
+        (Some(_), _) => "tcp",
+        (None, Some(_)) => "pcie",
+        (None, None) => "shm",
+    };
+    args.transport.as_deref().unwrap_or(usual)
 }
 
 /// Reads the key that the ranks share.
@@ -170,27 +232,30 @@ fn print_record_on_failure<R>(
     measured.inspect_err(|_| output::note(record().to_string().trim_end()))
 }
 
+/// The transport's limits, if they are known, and a row for each size.
+type Measured = (Option<Limits>, Vec<PerfRow>);
+
 /// Measures the transport's limits, and then the operation.
 fn measure_group<G: Communicator + Explains>(
     group: &mut G,
-    limits: impl FnOnce(&mut G) -> Result<Limits, CollectiveError>,
+    limits: impl FnOnce(&mut G) -> Result<Option<Limits>, CollectiveError>,
     args: &PerfArgs,
-) -> Result<(Limits, Vec<PerfRow>), CollectiveError> {
+) -> Result<Measured, CollectiveError> {
     let limits = limits(group)?;
     let data_type = DataType::ALL.into_iter().find(|data_type| data_type.name() == args.datatype);
     let redop = ReduceOp::ALL.into_iter().find(|op| op.name() == args.redop).expect("clap knows the names");
     let operation = operation(args);
     let rows = match data_type.expect("clap knows the names") {
-        DataType::F32 => measure::<f32>(group, &limits, operation, redop, args),
-        DataType::F64 => measure::<f64>(group, &limits, operation, redop, args),
-        DataType::F16 => measure::<half::f16>(group, &limits, operation, redop, args),
-        DataType::Bf16 => measure::<half::bf16>(group, &limits, operation, redop, args),
-        DataType::I8 => measure::<i8>(group, &limits, operation, redop, args),
-        DataType::U8 => measure::<u8>(group, &limits, operation, redop, args),
-        DataType::I32 => measure::<i32>(group, &limits, operation, redop, args),
-        DataType::U32 => measure::<u32>(group, &limits, operation, redop, args),
-        DataType::I64 => measure::<i64>(group, &limits, operation, redop, args),
-        DataType::U64 => measure::<u64>(group, &limits, operation, redop, args),
+        DataType::F32 => measure::<f32>(group, limits.as_ref(), operation, redop, args),
+        DataType::F64 => measure::<f64>(group, limits.as_ref(), operation, redop, args),
+        DataType::F16 => measure::<half::f16>(group, limits.as_ref(), operation, redop, args),
+        DataType::Bf16 => measure::<half::bf16>(group, limits.as_ref(), operation, redop, args),
+        DataType::I8 => measure::<i8>(group, limits.as_ref(), operation, redop, args),
+        DataType::U8 => measure::<u8>(group, limits.as_ref(), operation, redop, args),
+        DataType::I32 => measure::<i32>(group, limits.as_ref(), operation, redop, args),
+        DataType::U32 => measure::<u32>(group, limits.as_ref(), operation, redop, args),
+        DataType::I64 => measure::<i64>(group, limits.as_ref(), operation, redop, args),
+        DataType::U64 => measure::<u64>(group, limits.as_ref(), operation, redop, args),
     }?;
     Ok((limits, rows))
 }
@@ -212,21 +277,24 @@ fn pin(rank: usize, ranks: usize) {
 }
 
 fn text(report: &PerfReport) -> String {
-    let (exchange, transfer) = match report.transport.as_str() {
-        "tcp" | "tcp-plaintext" => ("8-byte exchange", "transfer"),
-        _ => ("flag exchange", "copy"),
-    };
-    let heading = format!(
-        "{} over {}, {} on {}; limits: {} {:.2} us, {} {:.1} GB/s per rank",
+    let group = format!(
+        "{} over {}, {} on {}",
         report.operation,
         report.transport,
         output::count(report.ranks as u64, "rank"),
         output::count(report.cores as u64, "core"),
-        exchange,
-        report.exchange_us,
-        transfer,
-        report.copy_bytes_per_s / 1e9,
     );
+    let has_limits = report.exchange_us > 0.0;
+    let limits = match report.transport.as_str() {
+        _ if !has_limits => "limits not known".to_owned(),
+        transport => {
+            let (exchange, transfer) =
+                if transport == "shm" { ("flag exchange", "copy") } else { ("8-byte exchange", "transfer") };
+            let rate = report.copy_bytes_per_s / 1e9;
+            format!("limits: {exchange} {:.2} us, {transfer} {rate:.1} GB/s per rank", report.exchange_us)
+        }
+    };
+    let heading = format!("{group}; {limits}");
     let mut headings = vec![
         "TYPE",
         "REDOP",
@@ -253,7 +321,7 @@ fn text(report: &PerfReport) -> String {
             format!("{:.2}", row.p99_us),
             format!("{:.2}", row.algbw / 1e9),
             format!("{:.2}", row.busbw / 1e9),
-            format!("{:.0}", row.limit_share * 100.0),
+            if has_limits { format!("{:.0}", row.limit_share * 100.0) } else { "N/A".to_owned() },
             row.wrong.map_or_else(|| "N/A".to_owned(), |wrong| wrong.to_string()),
         ];
         if let Some(explanation) = &row.explanation {

@@ -18,8 +18,9 @@ const TRANSFERS: usize = 100;
 /// Longest wait for the other rank's connection.
 const CONNECT_TIME: Duration = Duration::from_secs(2);
 
-/// Measures between ranks 0 and 1, at an address of rank 0. All ranks must call it; each gets the figures of rank 0.
-pub(super) fn of_tcp(group: &mut TcpGroup, ip: IpAddr) -> Result<Limits, CollectiveError> {
+/// Measures between ranks 0 and 1, at an address of rank 0. All ranks must call it; each gets the figures of rank 0, or `None` if
+/// there was no connection.
+pub(super) fn of_tcp(group: &mut TcpGroup, ip: IpAddr) -> Result<Option<Limits>, CollectiveError> {
     let rank = group.rank();
     let listener = (rank == 0).then(|| TcpListener::bind((ip, 0)).ok()).flatten();
     let address = listener.as_ref().and_then(|listener| listener.local_addr().ok());
@@ -32,15 +33,15 @@ pub(super) fn of_tcp(group: &mut TcpGroup, ip: IpAddr) -> Result<Limits, Collect
         (1, _) => TcpStream::connect_timeout(&(ip, port).into(), CONNECT_TIME).ok(),
         _ => None,
     };
-    // Without a connection the limits are unknown: a time of 0 and a rate without bound claim nothing.
     let mut found = match stream.map(|stream| measure(&stream)) {
         Some(Ok((exchange, transfer))) => [exchange, transfer],
         _ => [0.0, 0.0],
     };
     group.broadcast(0, &mut found)?;
     let [exchange, transfer] = found;
-    let bytes_per_second = if transfer > 0.0 { TRANSFER_BYTES as f64 / transfer } else { f64::MAX };
-    Ok(Limits { exchange: Duration::from_secs_f64(exchange), bytes_per_second })
+    let bytes_per_second = TRANSFER_BYTES as f64 / transfer;
+    let limits = Limits { exchange: Duration::from_secs_f64(exchange), bytes_per_second };
+    Ok((transfer > 0.0).then_some(limits))
 }
 
 /// The connection of rank 1, if it comes.
