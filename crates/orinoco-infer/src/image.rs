@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use orinoco_core::{Clock, Diagnosis, InferenceResult, Tensor, TensorDesc, TimeSpan, WithSubject, codes};
 use orinoco_model::{Binding, Model};
-use orinoco_pipeline::{Executor, Frame, Request, Stage, StageSetter, StageTimes};
+use orinoco_pipeline::{Executor, Frame, Request, RequestInputs, Stage, StageSetter, StageTimes};
 use orinoco_vision::{InputSpec, Mapping, Preprocessor};
 
 use crate::bound::{Adapter, BoundModel, Readout};
@@ -159,16 +159,37 @@ impl Executor for ImagePlan {
     }
 
     fn answer(&mut self, request: Request) {
-        match &mut self.bound {
-            Bound::Host(bound) => match answer(bound, &self.requests, &request.inputs) {
-                Ok(outputs) => request.answers.last(outputs),
-                Err(why) => request.answers.fail(why),
+        let Request { inputs, answers, .. } = request;
+        match inputs {
+            RequestInputs::Images(images) => match self.infer_images(&images) {
+                Ok(results) => answers.results(results),
+                Err(why) => answers.fail(why),
             },
+            RequestInputs::Tensors(tensors) => match self.infer_tensors(&tensors) {
+                Ok(outputs) => answers.last(outputs),
+                Err(why) => answers.fail(why),
+            },
+        }
+    }
+}
+
+impl ImagePlan {
+    /// Infers a client's images, as many at once as fit into the batch.
+    fn infer_images(&mut self, images: &[Frame]) -> Result<Vec<InferenceResult>, Diagnosis> {
+        self.requests.refuse_state()?;
+        let mut results = vec![InferenceResult::default(); images.len()];
+        let batch = self.batch;
+        for (images, results) in images.chunks(batch).zip(results.chunks_mut(batch)) {
+            self.execute(images, results)?;
+        }
+        Ok(results)
+    }
+
+    fn infer_tensors(&mut self, tensors: &[Tensor]) -> Result<Vec<Tensor>, Diagnosis> {
+        match &mut self.bound {
+            Bound::Host(bound) => answer(bound, &self.requests, tensors),
             #[cfg(feature = "cuda")]
-            Bound::Device(_) => {
-                let next = "run this model on a CPU engine";
-                request.fail(&codes::REQUEST_INVALID, "on a GPU it takes frames only", next);
-            }
+            Bound::Device(_) => Err(self.requests.on_device()),
         }
     }
 }

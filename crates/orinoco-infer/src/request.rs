@@ -69,10 +69,7 @@ impl RequestAdapter {
     /// # Errors
     /// `E0801` for tensors that are not the model's.
     pub(crate) fn write(&self, tensors: &[Tensor], session: &mut dyn Session) -> Result<usize, Diagnosis> {
-        if self.has_state {
-            let cause = "it keeps a state from frame to frame, which a request would change";
-            return Err(self.invalid(cause, "send frames through a stream"));
-        }
+        self.refuse_state()?;
         let next = "see `orinoco models show` for its inputs";
         if let Some(stray) =
             tensors.iter().find(|tensor| self.inputs.iter().all(|input| input.name != tensor.name()))
@@ -129,6 +126,21 @@ impl RequestAdapter {
             Tensor::new(name, data.element(), shape, bytes)
         };
         self.outputs.iter().enumerate().map(output).collect()
+    }
+
+    /// Refuses every request if the model has implicit state.
+    pub(crate) fn refuse_state(&self) -> Result<(), Diagnosis> {
+        if self.has_state {
+            let cause = "it keeps a state from frame to frame, which a request would change";
+            return Err(self.invalid(cause, "send frames through a stream"));
+        }
+        Ok(())
+    }
+
+    /// Returns the fault of tensors for a model that is bound to a GPU.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn on_device(&self) -> Diagnosis {
+        self.invalid("on a GPU it takes images only", "run this model on a CPU engine")
     }
 
     fn invalid(&self, cause: impl std::fmt::Display, next: impl std::fmt::Display) -> Diagnosis {

@@ -59,8 +59,10 @@ pub enum Executed {
     /// The results are available.
     Done(StageTimes),
     /// The results come later, by the [`Suspension`](crate::Suspension) that was asked for. The step waits for them for
-    /// this long, and for [`SUSPENSION_MAX`](crate::SUSPENSION_MAX) at most; then its frames are dropped.
+    /// this long, and for [`SUSPENSION_MAX`](crate::SUSPENSION_MAX) at most; then the lane calls [`Executor::fall_back`].
     Suspended(Duration),
+    /// There are no results, and the frames go on without them. The executor counts the skipped images itself.
+    Skipped,
 }
 
 /// A plan: preprocess, infer and postprocess for one (model, batch), bound once and executed for each batch. On the
@@ -88,6 +90,19 @@ pub trait Executor: Send {
     ) -> Result<Executed, Diagnosis> {
         let _ = suspender;
         self.execute(frames, results).map(Executed::Done)
+    }
+
+    /// Runs the plan on `frames` in another way, after a suspended step failed or was not answered in time, and `why`. By default
+    /// there is no other way (`None`), and the frames are dropped. An error is a fault of this lane's engine. Must not return
+    /// [`Executed::Suspended`].
+    fn fall_back(
+        &mut self,
+        frames: &[Frame],
+        results: &mut [InferenceResult],
+        why: &Diagnosis,
+    ) -> Option<Result<Executed, Diagnosis>> {
+        let _ = (frames, results, why);
+        None
     }
 
     /// Has the plan say by `stage` which stage it is in, so that one that hangs is seen. Called once, before the first

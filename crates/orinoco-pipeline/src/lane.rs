@@ -331,13 +331,14 @@ impl Lane {
         let Suspended { since, inputs: waiting, .. } = batch.suspended.expect("it was suspended");
         let waited = TimeSpan::new(since, now);
         self.emitters.lane.resumed(batch.frames.len(), now);
-        let Self { streams, plans, inputs, emitters, current, .. } = self;
+        let Self { books, streams, plans, inputs, emitters, current, .. } = self;
         let batch = current.insert(batch);
         let step = &steps_of(streams, batch.group)[batch.step];
-        let plan = plans.get(&step.model).expect("a stream brings the plans of its models");
+        let plan = plans.get_mut(&step.model).expect("a stream brings the plans of its models");
+        let (model, name) = (step.model, plan.plan.name.clone());
         let fault = |cause: String| {
             let next = "check the remote board that runs this model, and the connection to it";
-            Err(Diagnosis::new(&codes::ENGINE_RUN, format!("model {}", plan.plan.name), cause, next))
+            Err(Diagnosis::new(&codes::ENGINE_RUN, format!("model {name}"), cause, next))
         };
         let answer = match answer {
             Some(Ok(inference)) if inference.len() != waiting => {
@@ -346,19 +347,25 @@ impl Lane {
             Some(answer) => answer,
             None => fault(format!("no answer came within {} ms", waited.duration().as_millis())),
         };
-        match answer {
+        inputs.collect(step, batch);
+        let failed = match answer {
             Ok(inference) => {
-                inputs.collect(step, batch);
                 plan.add_late(inputs, inference, waited, batch, emitters, &*self.events);
-                self.execute().map(drop)
+                None
             }
-            Err(why) => {
-                self.events.emit(Event::ExecutionFailed { model: plan.plan.name.clone(), why });
-                self.drop_failed();
-                self.current = None;
-                Ok(())
-            }
-        }
+            Err(why) => match plan.fall_back(&why, waiting, inputs, batch, emitters, &*self.events) {
+                Some(Ok(())) => None,
+                Some(Err(of_engine)) => Some((of_engine, lock(books).core.failed(model))),
+                // What happens elsewhere says nothing about the engine here.
+                None => Some((why, AfterFailure::Continue)),
+            },
+        };
+        let Some((why, after)) = failed else { return self.execute().map(drop) };
+        self.inputs.clear();
+        self.events.emit(Event::ExecutionFailed { model: name, why: why.clone() });
+        self.drop_failed();
+        self.current = None;
+        if after == AfterFailure::End { Err(why) } else { Ok(()) }
     }
 
     /// Forwards the results of the current batch, frame by frame, so that a panic on the way leaves the rest in it.

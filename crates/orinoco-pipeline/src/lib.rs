@@ -39,7 +39,7 @@ pub use mux::{
 pub use orinoco_telemetry::{Stage, StageSetter};
 pub use request::{
     ANSWER_PARTS_MAX, Answer, AnswerReceiver, AnswerSender, NextAnswer, NotTaken, Priority, REQUESTS_MAX,
-    Request, RequestQueue, RequestRefusal, Unserved, answer_channel,
+    Request, RequestInputs, RequestQueue, RequestRefusal, Unserved, answer_channel,
 };
 pub use sink::{
     Crossing, CrossingKind, FrameResult, ModelResult, Object, ResultOffer, ResultSender, Sink, SinkCore,

@@ -1,4 +1,4 @@
-//! Requests: tensors for a model, and the place of their answer.
+//! Requests: tensors or images for a model, and the place of their answer.
 
 mod answers;
 mod queue;
@@ -7,6 +7,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use orinoco_core::{Code, Diagnosis, ModelId, Nanos, Tensor, codes};
+
+use crate::Frame;
 
 pub use answers::{
     ANSWER_PARTS_MAX, Answer, AnswerReceiver, AnswerSender, NextAnswer, NotTaken, answer_channel,
@@ -17,20 +19,29 @@ pub use queue::RequestQueue;
 /// each model has its own, so that requests to one of them cannot keep out those to the others.
 pub const REQUESTS_MAX: usize = 32;
 
-/// Tensors for a model of a lane, from a client. It is answered once, also if it is dropped.
+/// Inputs for a model of a lane, from a client. It is answered once, also if it is dropped.
 pub struct Request {
     /// The model.
     pub model: ModelId,
     /// The model's name, for faults.
     pub name: Arc<str>,
-    /// One tensor for each input that is not a constant of the model.
-    pub inputs: Vec<Tensor>,
+    /// What the model infers.
+    pub inputs: RequestInputs,
     /// Time after which nobody needs the answer any more. A request that has waited so long is not executed.
     pub deadline: Option<Nanos>,
     /// Its order among the requests of its lane.
     pub priority: Priority,
     /// Place of its answer. The receiver of that can cancel the request.
     pub answers: AnswerSender,
+}
+
+/// Inputs of a request.
+#[derive(Debug)]
+pub enum RequestInputs {
+    /// One tensor for each input that is not a constant of the model. The answer is the model's outputs.
+    Tensors(Vec<Tensor>),
+    /// Images, one or more. The answer is an inference result for each.
+    Images(Vec<Frame>),
 }
 
 /// Order of requests: those with the highest number go first. Most have 0.

@@ -16,6 +16,11 @@ pub trait Source: Send {
     /// Gives back everything that [`Source::open`] took. Called before each reopening and at the end.
     fn close(&mut self);
 
+    /// Whether it delivers frames. One that does not keeps its stream alive, and counts as live once it is open.
+    fn has_frames(&self) -> bool {
+        true
+    }
+
     /// Maximum number of frames that it can have delivered and not got back; `None` where there is no bound, or nobody knows
     /// it. Asked when it has delivered its first frame.
     fn frames_max(&self) -> Option<usize> {

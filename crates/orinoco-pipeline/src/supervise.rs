@@ -54,6 +54,7 @@ impl SourceRunner {
             }
             let result = match next {
                 SourceNext::Open => match self.source.open() {
+                    Ok(()) if !self.source.has_frames() => SourceResult::OpenedWithoutFrames,
                     Ok(()) => SourceResult::Opened,
                     Err(error) => SourceResult::Failed(error),
                 },

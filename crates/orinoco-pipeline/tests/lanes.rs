@@ -13,8 +13,8 @@ use orinoco_core::{
 use orinoco_pipeline::{
     ANSWER_PARTS_MAX, Answer, AnswerReceiver, BoundPlan, DeviceTimes, ExchangeError, Executed, Executor,
     Frame, FrameResult, FrameSender, JoinRequest, Lane, LaneEntry, MonotonicClock, NextAnswer, NotTaken,
-    Priority, Request, RequestRefusal, Sink, SinkThread, Slot, SlotPool, StageTimes, Step, Stop, StreamQueue,
-    Suspender, Suspension, answer_channel,
+    Priority, Request, RequestInputs, RequestRefusal, Sink, SinkThread, Slot, SlotPool, StageTimes, Step,
+    Stop, StreamQueue, Suspender, Suspension, answer_channel,
 };
 use orinoco_telemetry::energy::StreamItems;
 use orinoco_telemetry::{DropCause, Event, EventSink, Stage, Telemetry, Work};
@@ -253,6 +253,7 @@ impl Executor for CountsDown {
     }
     fn answer(&mut self, request: Request) {
         let Request { inputs, mut answers, .. } = request;
+        let RequestInputs::Tensors(inputs) = inputs else { panic!("the test sends tensors") };
         let first = inputs[0].bytes()[0];
         if first >= 100 {
             // Another thread answers: the lane goes on.
@@ -281,7 +282,7 @@ fn number_tensor(number: u8) -> Tensor {
 fn request(model: ModelId, number: u8, deadline: Option<Nanos>) -> (Request, AnswerReceiver) {
     let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::default());
     let (answers, receiver) = answer_channel(&clock);
-    let (name, inputs) = ("countdown".into(), vec![number_tensor(number)]);
+    let (name, inputs) = ("countdown".into(), RequestInputs::Tensors(vec![number_tensor(number)]));
     (Request { model, name, inputs, deadline, priority: Priority::default(), answers }, receiver)
 }
 
@@ -293,6 +294,7 @@ fn received(receiver: &AnswerReceiver) -> (Vec<u8>, Option<&'static str>) {
             NextAnswer::Answer(Answer::Part(tensors) | Answer::Last(tensors)) => {
                 numbers.push(tensors[0].bytes()[0])
             }
+            NextAnswer::Answer(Answer::Results(_)) => panic!("the test sends no images"),
             NextAnswer::Answer(Answer::Failed(why)) => return (numbers, Some(why.code.id)),
             NextAnswer::Ended | NextAnswer::Pending => return (numbers, None),
         }
@@ -465,6 +467,75 @@ fn an_answer_that_does_not_come_ends_with_its_time() {
     check_counts(&telemetry, 4, 2, 2);
     // The lane has ended.
     assert!(to_answer.iter().all(|(_, suspension)| !suspension.resume(late(1))));
+}
+
+/// Suspends every step, and finds class 7 itself when that fails; frames whose number is a multiple of three go on without results.
+struct FallsBack(Sender<(u64, Suspension)>);
+
+impl Executor for FallsBack {
+    fn batch_max(&self) -> usize {
+        1
+    }
+    fn execute(&mut self, _: &[Frame], _: &mut [InferenceResult]) -> Result<StageTimes, Diagnosis> {
+        panic!("every step is suspended")
+    }
+    fn begin(
+        &mut self,
+        frames: &[Frame],
+        _: &mut [InferenceResult],
+        suspender: &mut Suspender<'_>,
+    ) -> Result<Executed, Diagnosis> {
+        self.0.send((frames[0].desc.seq, suspender.suspend())).expect("somebody answers");
+        Ok(Executed::Suspended(Duration::from_millis(50)))
+    }
+    fn fall_back(
+        &mut self,
+        frames: &[Frame],
+        findings: &mut [InferenceResult],
+        _: &Diagnosis,
+    ) -> Option<Result<Executed, Diagnosis>> {
+        Some(match frames[0].desc.seq {
+            seq if seq.is_multiple_of(3) => Ok(Executed::Skipped),
+            99 => Err(Diagnosis::new(&codes::ENGINE_RUN, "the engine", "it broke", "nothing")),
+            _ => {
+                findings[0].classes = class(7);
+                Ok(Executed::Done(StageTimes::default()))
+            }
+        })
+    }
+}
+
+#[test]
+fn a_step_that_failed_elsewhere_is_done_here_or_skipped_and_no_frame_is_lost() {
+    let (frames, to_answer) = channel();
+    let running = start(FallsBack(frames));
+    let telemetry = running.telemetry.clone();
+    let answers = thread::spawn(move || {
+        let mut kept = Vec::new();
+        for (seq, suspension) in to_answer {
+            match seq % 4 {
+                0 => assert!(suspension.resume(late(1))),
+                1 => assert!(suspension.resume(Err(Diagnosis::new(&codes::ENGINE_RUN, "a", "b", "c")))),
+                2 => drop(suspension),
+                // Never answered.
+                _ => kept.push(suspension),
+            }
+        }
+    });
+    (0..24).for_each(|seq| running.frame_sender.push(frame(seq)).expect("open"));
+    let seen: Vec<_> = running.end().iter().collect();
+    answers.join().expect("it does not panic");
+    let class = |seq: u64| match (seq % 4, seq % 3) {
+        (0, _) => Some(1),
+        (_, 0) => None,
+        _ => Some(7),
+    };
+    assert_eq!(seen, (0..24).map(|seq| (seq, class(seq))).collect::<Vec<_>>());
+    let inferred = seen.iter().filter(|(_, class)| class.is_some()).count() as u64;
+    telemetry.stream(STREAM).read(|fold| {
+        assert_eq!((fold.frames_out, fold.dropped(DropCause::ExecutionFailed)), (24, 0));
+    });
+    telemetry.model(MODEL).read(|fold| assert_eq!((fold.inferences, fold.items), (inferred, inferred)));
 }
 
 #[test]

@@ -8,7 +8,8 @@ use orinoco_core::{
 use orinoco_infer::{Engine, EngineContext, ImagePlan, SessionSpec};
 use orinoco_model::{Model, ModelInput};
 use orinoco_pipeline::{
-    Answer, Executor, Frame, MonotonicClock, NextAnswer, Priority, Request, Slot, SlotPool, answer_channel,
+    Answer, Executor, Frame, MonotonicClock, NextAnswer, Priority, Request, RequestInputs, Slot, SlotPool,
+    answer_channel,
 };
 use orinoco_vision::{Fit, HeadSpec, heads};
 
@@ -34,14 +35,18 @@ fn plan(engine: &dyn Engine, context: &EngineContext) -> ImagePlan {
     ImagePlan::new(&model, &binding, prepared.as_ref(), session, context, clock).expect("it runs")
 }
 
-/// InferenceResult in a frame of 8 by 4 pixels.
-fn infer(plan: &mut ImagePlan) -> InferenceResult {
+/// A frame of 8 by 4 pixels.
+fn frame() -> Frame {
     let desc = FrameDesc::packed(PixelFormat::Gray8, 8, 4);
     let mut slot = SlotPool::new(1, desc.bytes_needed()).try_take().expect("it is free");
     slot.bytes.iter_mut().zip(0..).for_each(|(byte, value)| *byte = value);
-    let frame = Frame::new(desc, Slot::Owned(slot), Nanos(0)).expect("it fits");
-    let [mut results] = [InferenceResult::default()];
-    plan.execute(&[frame], std::slice::from_mut(&mut results)).expect("it runs");
+    Frame::new(desc, Slot::Owned(slot), Nanos(0)).expect("it fits")
+}
+
+/// Result of inferring it.
+fn infer(plan: &mut ImagePlan) -> InferenceResult {
+    let mut results = InferenceResult::default();
+    plan.execute(&[frame()], std::slice::from_mut(&mut results)).expect("it runs");
     results
 }
 
@@ -50,19 +55,42 @@ fn tensor(name: &str, items: usize, values: &[f32]) -> Tensor {
     Tensor::new(name, ElementType::F32, vec![items, 3, 8, 8], bytes).expect("it has as many")
 }
 
-/// The answer to a request with these tensors, or the cause of its fault.
-fn ask(plan: &mut ImagePlan, inputs: Vec<Tensor>) -> Result<Vec<Tensor>, String> {
+/// The answer to a request.
+fn ask(plan: &mut ImagePlan, inputs: RequestInputs) -> Answer {
     let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::default());
     let (answers, receiver) = answer_channel(&clock);
     let (model, name, deadline, priority) = (ModelId(0), "relu".into(), None, Priority::default());
     plan.answer(Request { model, name, inputs, deadline, priority, answers });
     match receiver.poll() {
-        NextAnswer::Answer(Answer::Last(outputs)) => Ok(outputs),
-        NextAnswer::Answer(Answer::Failed(why)) => {
+        NextAnswer::Answer(answer) => answer,
+        other => panic!("it is answered at once, and got {other:?}"),
+    }
+}
+
+/// The answer to a request with these tensors, or the cause of its fault.
+fn ask_tensors(plan: &mut ImagePlan, tensors: Vec<Tensor>) -> Result<Vec<Tensor>, String> {
+    match ask(plan, RequestInputs::Tensors(tensors)) {
+        Answer::Last(outputs) => Ok(outputs),
+        Answer::Failed(why) => {
             assert_eq!(why.code.id, codes::REQUEST_INVALID.id, "{why}");
             Err(why.cause)
         }
-        other => panic!("it is answered at once, and got {other:?}"),
+        other => panic!("it is answered with {other:?}"),
+    }
+}
+
+#[test]
+fn images_of_a_request_get_the_results_of_frames() {
+    for engine in engines_here() {
+        let context = EngineContext::default();
+        let mut plan = plan(engine, &context);
+        let expected = infer(&mut plan);
+        // More than a batch.
+        let images = (0..3).map(|_| frame()).collect();
+        match ask(&mut plan, RequestInputs::Images(images)) {
+            Answer::Results(results) => assert_eq!(results, vec![expected; 3], "{}", engine.name()),
+            other => panic!("{}: it is answered with {other:?}", engine.name()),
+        }
     }
 }
 
@@ -76,7 +104,7 @@ fn requests_and_frames_share_a_model() {
         for items in [2, 1] {
             let values = &values[..items * ITEM];
             let expected: Vec<f32> = values.iter().map(|value| value.max(0.0)).collect();
-            let answer = ask(&mut plan, vec![tensor("x", items, values)]);
+            let answer = ask_tensors(&mut plan, vec![tensor("x", items, values)]);
             assert_eq!(answer, Ok(vec![tensor("y", items, &expected)]), "{}", engine.name());
         }
         // The border around a frame is drawn again.
@@ -91,7 +119,7 @@ fn tensors_that_are_not_the_models_are_refused() {
         let mut plan = plan(engine, &context);
         let x = |items| tensor("x", items, &vec![0.0; items * ITEM]);
         let check = |plan: &mut ImagePlan, inputs, expected: &str| {
-            assert_eq!(ask(plan, inputs), Err(expected.to_owned()), "{}", engine.name());
+            assert_eq!(ask_tensors(plan, inputs), Err(expected.to_owned()), "{}", engine.name());
         };
         check(&mut plan, Vec::new(), "a request has 1 tensor for the input `x`");
         check(&mut plan, vec![x(1), x(1)], "a request has 1 tensor for the input `x`");

@@ -1,6 +1,7 @@
 //! Execution of a batch by the plans of a lane.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -157,30 +158,67 @@ impl LanePlan {
             let mut suspender = Suspender::new(mux);
             self.stage.enter(Stage::Infer);
             let executed = self.plan.executor.begin(frames, inference, &mut suspender);
-            let ticket = suspender.take();
-            let times = match (executed, ticket) {
+            let executed = match (executed, suspender.take()) {
                 (Ok(Executed::Suspended(wait)), Some(ticket)) => {
                     return Ok(StepEnd::Suspended { ticket, wait, inputs: frames.len() });
                 }
-                (Ok(Executed::Suspended(_)), None) => {
-                    panic!("{} suspended a step without a place for its answer", self.plan.name)
-                }
                 (executed, unused) => {
                     unused.into_iter().for_each(|ticket| mux.forget(ticket));
-                    match executed? {
-                        Executed::Done(times) => times,
-                        Executed::Suspended(_) => unreachable!("matched above"),
-                    }
+                    executed?
                 }
             };
-            batch.add_times(&times);
-            self.emit(emitters, frames, &times);
-            self.report_not_finite(&self.inference[..frames.len()], times.postprocess.end(), events);
-            let inference = self.inference[..frames.len()].iter().cloned();
-            self.add_findings(&inputs.positions[chunk], inference, batch);
+            self.add_executed(executed, chunk, inputs, batch, emitters, events);
         }
         batch.inputs_done = 0;
         Ok(StepEnd::Done)
+    }
+
+    /// Runs the plan in another way on the next `count` inputs, for which a suspended step has failed. `None`: it has no other way.
+    pub(super) fn fall_back(
+        &mut self,
+        why: &Diagnosis,
+        count: usize,
+        inputs: &BatchInputs,
+        batch: &mut Batch,
+        emitters: &Emitters,
+        events: &dyn EventSink,
+    ) -> Option<Result<(), Diagnosis>> {
+        let chunk = batch.inputs_done..batch.inputs_done + count;
+        // The plan may have been replaced by one of a smaller batch.
+        let results = self.inference.get_mut(..count)?;
+        self.stage.enter(Stage::Infer);
+        let executed = self.plan.executor.fall_back(&inputs.frames[chunk.clone()], results, why)?;
+        let added =
+            executed.map(|executed| self.add_executed(executed, chunk, inputs, batch, emitters, events));
+        Some(added)
+    }
+
+    /// Adds the results of inputs that were executed here, or none if they were skipped.
+    fn add_executed(
+        &self,
+        executed: Executed,
+        chunk: Range<usize>,
+        inputs: &BatchInputs,
+        batch: &mut Batch,
+        emitters: &Emitters,
+        events: &dyn EventSink,
+    ) {
+        let times = match executed {
+            Executed::Done(times) => times,
+            Executed::Skipped => {
+                batch.inputs_done += chunk.len();
+                return;
+            }
+            Executed::Suspended(_) => {
+                panic!("{} suspended a step without a place for its answer", self.plan.name)
+            }
+        };
+        let frames = &inputs.frames[chunk.clone()];
+        batch.add_times(&times);
+        self.emit(emitters, frames, &times);
+        self.report_not_finite(&self.inference[..frames.len()], times.postprocess.end(), events);
+        let inference = self.inference[..frames.len()].iter().cloned();
+        self.add_findings(&inputs.positions[chunk], inference, batch);
     }
 
     /// Adds the results that a suspended step has waited for, in the span `waited`. There are as many as it has inputs.

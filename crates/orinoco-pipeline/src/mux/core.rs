@@ -368,7 +368,7 @@ impl MuxCore {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::request::{AnswerReceiver, Priority, answer_channel};
+    use crate::request::{AnswerReceiver, Priority, RequestInputs, answer_channel};
     use crate::{MonotonicClock, Slot, SlotPool};
     use orinoco_core::{Clock, FrameDesc, PixelFormat};
     use std::sync::Arc;
@@ -440,7 +440,8 @@ mod tests {
         let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::default());
         let (answers, receiver) = answer_channel(&clock);
         let (model, name, priority) = (ModelId(model), "m".into(), Priority::default());
-        (Request { model, name, inputs: Vec::new(), deadline, priority, answers }, receiver)
+        let inputs = RequestInputs::Tensors(Vec::new());
+        (Request { model, name, inputs, deadline, priority, answers }, receiver)
     }
 
     #[test]

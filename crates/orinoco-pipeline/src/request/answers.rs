@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Arc, PoisonError};
 
-use orinoco_core::{Clock, Diagnosis, Nanos, Signal, Tensor, codes};
+use orinoco_core::{Clock, Diagnosis, InferenceResult, Nanos, Signal, Tensor, codes};
 
 use crate::sync::{Mutex, MutexGuard};
 
@@ -18,6 +18,8 @@ pub enum Answer {
     Part(Vec<Tensor>),
     /// Tensors, and nothing follows.
     Last(Vec<Tensor>),
+    /// The results of a request of images, in their order, and nothing follows.
+    Results(Vec<InferenceResult>),
     /// A fault, and nothing follows.
     Failed(Diagnosis),
 }
@@ -141,6 +143,11 @@ impl AnswerSender {
         self.shared.end(|| Answer::Last(tensors));
     }
 
+    /// Gives the results of a request of images.
+    pub fn results(self, results: Vec<InferenceResult>) {
+        self.shared.end(|| Answer::Results(results));
+    }
+
     /// Ends the answer with a fault.
     pub fn fail(self, why: Diagnosis) {
         self.shared.end(|| Answer::Failed(why));
@@ -225,6 +232,7 @@ mod tests {
             match receiver.poll() {
                 NextAnswer::Answer(Answer::Part(_)) => seen.push('p'),
                 NextAnswer::Answer(Answer::Last(_)) => seen.push('l'),
+                NextAnswer::Answer(Answer::Results(_)) => seen.push('r'),
                 NextAnswer::Answer(Answer::Failed(why)) => seen.push_str(why.code.id),
                 NextAnswer::Pending => break seen.push('?'),
                 NextAnswer::Ended => break,

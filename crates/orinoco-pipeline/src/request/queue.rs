@@ -90,14 +90,15 @@ mod tests {
 
     use super::*;
     use crate::MonotonicClock;
-    use crate::request::{AnswerReceiver, Priority, answer_channel};
+    use crate::request::{AnswerReceiver, Priority, RequestInputs, answer_channel};
 
     fn request(model: u32, name: &str, priority: u8, deadline: Option<u64>) -> (Request, AnswerReceiver) {
         let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::default());
         let (answers, receiver) = answer_channel(&clock);
         let (deadline, priority) = (deadline.map(Nanos), Priority(priority));
         let (model, name) = (ModelId(model), name.into());
-        (Request { model, name, inputs: Vec::new(), deadline, priority, answers }, receiver)
+        let inputs = RequestInputs::Tensors(Vec::new());
+        (Request { model, name, inputs, deadline, priority, answers }, receiver)
     }
 
     #[test]

@@ -83,6 +83,8 @@ pub enum SourceNext {
 pub enum SourceResult {
     /// It is open.
     Opened,
+    /// It is open, and has no frames: see [`crate::Source::has_frames`].
+    OpenedWithoutFrames,
     /// It had a frame, and lost so many just before that one.
     Frame {
         /// Frames lost.
@@ -213,6 +215,10 @@ impl SourceSupervisor {
     pub fn finished(&mut self, result: SourceResult, now: Nanos) {
         match (&mut self.state, result) {
             (State::Opening, SourceResult::Opened) => self.state = State::Reading { heard: now, live: false },
+            (State::Opening, SourceResult::OpenedWithoutFrames) => {
+                self.enter_live(now);
+                self.state = State::Reading { heard: now, live: true };
+            }
             (State::Opening | State::Reading { .. }, SourceResult::Failed(error)) => self.lose(error),
             (State::Reading { live, .. }, SourceResult::Frame { lost }) => {
                 if !*live {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use orinoco_core::{Clock, ModelId, Nanos, Signal, WallTime, codes};
 use orinoco_pipeline::{
-    Answer, AnswerReceiver, NextAnswer, Priority, REQUESTS_MAX, Request, RequestRefusal, Unserved,
-    answer_channel,
+    Answer, AnswerReceiver, NextAnswer, Priority, REQUESTS_MAX, Request, RequestInputs, RequestRefusal,
+    Unserved, answer_channel,
 };
 use orinoco_sim::Task;
 
@@ -112,7 +112,7 @@ impl Clients {
                     assert!(!sent.is_cancelled, "request {request}: a part came after its cancellation");
                     counts.parts += 1;
                 }
-                NextAnswer::Answer(Answer::Last(_)) => break None,
+                NextAnswer::Answer(Answer::Last(_) | Answer::Results(_)) => break None,
                 NextAnswer::Answer(Answer::Failed(why)) => break Some(why.code.id),
             }
         };
@@ -180,7 +180,7 @@ impl Board<'_> {
         let is_slow = rng.u32(..4) == 0;
         let index = self.clients.requests.len();
         let (answers, receiver) = answer_channel(&self.clients.clock);
-        let (name, inputs) = (index.to_string().into(), Vec::new());
+        let (name, inputs) = (index.to_string().into(), RequestInputs::Tensors(Vec::new()));
         let request = Request { model, name, inputs, deadline, priority, answers };
         let receiver = Some(receiver);
         self.clients.requests.push(Sent { receiver, priority, deadline, is_cancelled: false, is_slow });
