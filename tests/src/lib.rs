@@ -3,6 +3,7 @@
 #![expect(clippy::disallowed_methods, reason = "the test waits for real threads or processes")]
 #![allow(clippy::print_stdout, reason = "tests say what they skip")]
 
+mod cluster;
 pub mod onnx;
 
 use std::path::{Path, PathBuf};
@@ -11,6 +12,8 @@ use std::time::{Duration, Instant};
 
 use orinoco_api::{DetectionJson, ResultLine};
 use orinoco_core::BoxF;
+
+pub use cluster::{cluster_key, make_cluster, make_local_cluster};
 
 /// Returns the folder of the workspace.
 pub fn root() -> PathBuf {

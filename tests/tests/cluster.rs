@@ -3,39 +3,20 @@
 #![expect(clippy::disallowed_methods, reason = "the test waits for real threads or processes")]
 
 use std::fs;
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use orinoco_api::{ClusterKey, ClusterList, ClusterStatus, Status};
-use orinoco_tests::{assert_one_sentence, binary, orinoco, root, signal, wait};
+use orinoco_api::{ClusterList, ClusterStatus, Status};
+use orinoco_tests::{
+    assert_one_sentence, binary, cluster_key, make_local_cluster, orinoco, root, signal, wait,
+};
 
 /// Maximum time that a test waits for a daemon.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 
 fn text(path: &Path) -> &str {
     path.to_str().expect("a path that is text")
-}
-
-/// Makes a key as `command` says, and returns its public part.
-fn key(command: &[&str]) -> String {
-    let output = orinoco(&[&["--json", "cluster"], command].concat()).output().expect("orinoco starts");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    serde_json::from_slice::<ClusterKey>(&output.stdout).expect("a key").public_key
-}
-
-/// Keys and the signed list of three boards in a folder. Returns the operator's key.
-fn set_up(dir: &Path) -> String {
-    let listeners = [(); 3].map(|()| TcpListener::bind(("127.0.0.1", 0)).expect("a port"));
-    let mut list = "orinoco-cluster 1\nname crossing\nserial 1\n".to_owned();
-    for (name, listener) in ["a", "b", "c"].iter().zip(&listeners) {
-        let public = key(&["keygen", text(&dir.join(format!("{name}.key")))]);
-        list += &format!("seat {name} {} {public}\n", listener.local_addr().expect("an address"));
-    }
-    fs::write(dir.join("list"), list).expect("written");
-    let (unsigned, operator, signed) = (dir.join("list"), dir.join("operator.key"), dir.join("members"));
-    key(&["sign", text(&unsigned), "--key", text(&operator), "--output", text(&signed)])
 }
 
 struct Daemon {
@@ -83,7 +64,7 @@ fn members(cluster: &ClusterStatus) -> Vec<&str> {
 #[test]
 fn boards_form_a_cluster_and_go_on_without_one_that_fails() {
     let dir = tempfile::tempdir().expect("temporary folder");
-    let operator = set_up(dir.path());
+    let operator = make_local_cluster(dir.path(), &["a", "b", "c"]);
     let start = |name| Daemon::start(dir.path(), name, &operator);
     let (a, b, mut c) = (start("a"), start("b"), start("c"));
     for daemon in [&a, &b, &c] {
@@ -122,7 +103,7 @@ fn boards_form_a_cluster_and_go_on_without_one_that_fails() {
 #[test]
 fn a_list_is_checked_and_shown() {
     let dir = tempfile::tempdir().expect("temporary folder");
-    let operator = set_up(dir.path());
+    let operator = make_local_cluster(dir.path(), &["a", "b", "c"]);
     let members = dir.path().join("members");
     let check = |key: &str| {
         let arguments = ["--json", "cluster", "check", text(&members), "--operator-key", key];
@@ -142,8 +123,8 @@ fn a_list_is_checked_and_shown() {
 #[test]
 fn a_daemon_whose_seat_cannot_be_taken_says_why() {
     let dir = tempfile::tempdir().expect("temporary folder");
-    let operator = set_up(dir.path());
-    key(&["keygen", text(&dir.path().join("stolen.key"))]);
+    let operator = make_local_cluster(dir.path(), &["a", "b", "c"]);
+    cluster_key(&["keygen", text(&dir.path().join("stolen.key"))]);
     let daemon = Daemon::start(dir.path(), "stolen", &operator);
     let (exit, _) = wait(daemon.child, WAIT_MAX);
     assert_eq!(exit, Some(2));

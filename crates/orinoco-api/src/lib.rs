@@ -69,7 +69,7 @@ pub use status::{
     TraceEntry, UnknownValue,
 };
 pub use summary::{
-    Dropped, EndState, LaneMemory, LineSummary, MemorySummary, ModelMemory, ModelSummary, PlannedMemory,
-    PowerSummary, RefusedJson, SUMMARY_SCHEMA, StageSummary, StreamSummary, StreamTotals, Summary,
-    TrackedSummary, ZoneSummary,
+    Dropped, EndState, LaneMemory, LineSummary, MemorySummary, MissedImages, ModelMemory, ModelSummary,
+    PlannedMemory, PowerSummary, RefusedJson, RemoteSummary, SUMMARY_SCHEMA, StageSummary, StreamSummary,
+    StreamTotals, Summary, TrackedSummary, ZoneSummary,
 };

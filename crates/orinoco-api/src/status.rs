@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{Dropped, EnergyFigure, Fault, StageEnergyFigure, StageSummary};
+use crate::{Dropped, EnergyFigure, Fault, RemoteSummary, StageEnergyFigure, StageSummary};
 
 /// Schema name of [`Status`].
 pub const STATUS_SCHEMA: &str = "orinoco.status/1";
@@ -142,6 +142,9 @@ pub struct ModelStatus {
     pub graph_fallbacks: u64,
     /// Values in the outputs that were not finite.
     pub not_finite: u64,
+    /// Seat of the cluster that executes the model for this board; absent if this board executes it.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub remote: Option<RemoteSummary>,
     /// Percentiles of each stage over the window, per batch.
     pub window: Vec<StageSummary>,
     /// Percentiles of each stage over the whole run, per batch.

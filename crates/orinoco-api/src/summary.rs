@@ -216,8 +216,33 @@ pub struct ModelSummary {
     /// Energy of one image above the idle power; absent where the board measures no power.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub energy_per_image: Option<EnergyFigure>,
+    /// Seat of the cluster that executes the model for this board; absent if this board executes it.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub remote: Option<RemoteSummary>,
     /// Engines earlier in the order of preference, with the reason why each could not execute the model.
     pub refused: Vec<RefusedJson>,
+}
+
+/// Images of a model that another seat of the cluster executes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RemoteSummary {
+    /// Name of the seat.
+    pub seat: String,
+    /// Treatment of images that the seat does not infer: `local` (this board infers them) or `skip`.
+    pub fallback: String,
+    /// Number of images that the seat inferred.
+    pub images: u64,
+    /// Images that it did not infer; causes without images are left out.
+    pub missed: Vec<MissedImages>,
+}
+
+/// Images that another seat did not infer, for one cause.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct MissedImages {
+    /// Cause: `offline`, `overloaded`, `late` or `failed`.
+    pub cause: String,
+    /// Number of images.
+    pub images: u64,
 }
 
 /// Engine that could not execute a model.

@@ -7,7 +7,10 @@ use std::time::Duration;
 use orinoco_core::{Diagnosis, DropPolicy, Resize};
 use orinoco_uri::SourceUri;
 
-use crate::{ChosenLevels, ClusterSpec, GovernorSpec, ModelLevel, ModelLevels, OtlpSpec, SinkSpec};
+use crate::{
+    ChosenLevels, ClusterSpec, GovernorSpec, ModelLevel, ModelLevels, OtlpSpec, SeatFallback, SeatSpec,
+    SinkSpec,
+};
 
 /// Checked board: engines, models and streams of one board.
 #[derive(Clone, Debug)]
@@ -182,11 +185,18 @@ pub struct BoardModel {
     pub levels: ModelLevels,
     /// Primary model whose objects this model operates on; `None` operates on whole frames.
     pub on: Option<ObjectSelectionSpec>,
+    /// Seat of the cluster that executes the model; `None` if this board does.
+    pub seat: Option<SeatSpec>,
     /// Position of the `model` key in the board file, or of its entry.
     pub written: Written,
 }
 
 impl BoardModel {
+    /// Whether this board loads the model: it executes it always, or when another seat does not.
+    pub fn is_loaded(&self) -> bool {
+        self.seat.as_ref().is_none_or(|seat| seat.fallback == SeatFallback::Local)
+    }
+
     /// Creates a model with default settings: every frame, batch size 1, thresholds of its description.
     pub fn new(name: impl Into<String>, model: impl Into<String>) -> Self {
         Self {
@@ -199,6 +209,7 @@ impl BoardModel {
             interval: 1,
             levels: ModelLevels::default(),
             on: None,
+            seat: None,
             written: Written::default(),
         }
     }

@@ -20,6 +20,7 @@ mod profile;
 mod profiles;
 mod read;
 pub mod readers;
+mod seat;
 mod sink;
 
 pub use board::{
@@ -39,4 +40,5 @@ pub use profile::{
 };
 pub use profiles::{profile_named, profiles};
 pub use read::load;
+pub use seat::{SeatFallback, SeatSpec};
 pub use sink::{Endings, SinkDescriptor, SinkKind, SinkSpec, StandardOutput};

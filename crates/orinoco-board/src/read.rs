@@ -10,10 +10,11 @@ use std::time::Duration;
 use orinoco_config::{Document, TableReader, Vars};
 use orinoco_core::codes;
 use orinoco_core::text::count;
-use orinoco_uri::{Scheme, SourceUri};
+use orinoco_uri::{Scheme, SourceKind, SourceUri};
 
 use crate::cluster::read_cluster;
 use crate::otlp::read_otlp;
+use crate::seat::read_seat;
 use crate::{
     Board, BoardError, BoardModel, BoardStream, Capabilities, ControlSpec, Inference, ModelLevels,
     ObjectSelectionSpec, SensorsSpec, Shape, SinkKind, SinkSpec, SocketSpec, SourceFault, TrackSpec,
@@ -74,6 +75,8 @@ pub fn load(path: &Path, known: &Capabilities<'_>, vars: &Vars) -> Result<Board,
         tables.into_iter().map(|table| read_stream(table, known.schemes, lanes, &models, &sinks)).collect();
     check_unique(&top, "stream", entries.iter().map(|entry| entry.name.as_str()));
     check_shared_paths(&top, &entries);
+    let served = entries.iter().filter(|entry| entry.serves_the_cluster());
+    check_seats(&top, &models, served.filter_map(|entry| entry.stream.as_ref().ok()));
     top.finish();
     let files = doc.files().to_vec();
     doc.finish(())?;
@@ -238,6 +241,7 @@ fn read_model(table: TableReader<'_>) -> BoardModel {
         interval,
         levels,
         on: read_objects(&table),
+        seat: read_seat(&table),
         written: written(&table, if table.has("model") { "model" } else { "name" }),
         ..BoardModel::new(name, model)
     };
@@ -307,6 +311,41 @@ fn check_objects(top: &TableReader<'_>, models: &[BoardModel]) {
     }
 }
 
+/// Checks that the board is in a cluster if models or streams need one, and that the models of the streams that serve the
+/// cluster are executed here.
+fn check_seats<'a>(
+    top: &TableReader<'_>,
+    models: &[BoardModel],
+    serving: impl Iterator<Item = &'a BoardStream>,
+) {
+    let is_member = top.has("cluster");
+    let next = "add it (docs/board-files.md)";
+    for model in models.iter().filter(|_| !is_member) {
+        if let Some(seat) = &model.seat {
+            let (model, seat) = (&model.name, &seat.name);
+            let cause = format!("model `{model}` has seat `{seat}`, but the board file has no [cluster]");
+            top.fault("model", &codes::REFERENCE, cause, next);
+        }
+    }
+    for stream in serving {
+        let name = &stream.name;
+        if !is_member {
+            let cause = format!("stream `{name}` has source cluster://, but the board file has no [cluster]");
+            top.fault("stream", &codes::REFERENCE, cause, next);
+        }
+        for model in stream.models.iter().map(|model| &models[*model]) {
+            if let Some(seat) = &model.seat {
+                let (model, seat) = (&model.name, &seat.name);
+                let cause = format!(
+                    "stream `{name}` lists model `{model}` for the cluster, which seat `{seat}` executes"
+                );
+                let next = "remove `seat` from the model, or the model from the stream";
+                top.fault("stream", &codes::REFERENCE, cause, next);
+            }
+        }
+    }
+}
+
 struct NamedSink {
     name: String,
     /// `None` where it is missing or unknown, which is a fault.
@@ -332,6 +371,13 @@ struct StreamEntry {
     /// Paths of its sinks.
     paths: Vec<PathBuf>,
     stream: Result<BoardStream, SourceFault>,
+}
+
+impl StreamEntry {
+    /// Whether its models infer images of other boards.
+    fn serves_the_cluster(&self) -> bool {
+        self.stream.as_ref().is_ok_and(|stream| matches!(stream.source.kind(), SourceKind::Cluster))
+    }
 }
 
 fn read_stream(

@@ -226,7 +226,17 @@ codes! {
          of this board. The list must be signed by that operator, and have a seat with the public key of this board, at whose address \
          the board can listen. `orinoco cluster keygen` makes a board's key pair, `orinoco cluster sign` signs a list, and `orinoco \
          cluster check` shows one. After a change, copy the same list to all boards, then restart their daemons: boards with \
-         different lists do not connect."
+         different lists do not connect. A model's `seat` in the board file must be the name of another seat in the list."
+    SEAT_OFFLINE "E1005" RunFailed "the seat of a model is offline"
+        "The board file has a model with `seat`, and that board of the cluster cannot be reached, is starting, or left the cluster before \
+         it answered. Until it is back, frames go on without results of the model, or this board executes the model (`fallback = \
+         \"local\"`). This board uses the seat again by itself. `orinoco status` shows the seats of the cluster, and for each model \
+         how many images its seat did not infer, by cause."
+    SEAT_FAILED "E1006" RunFailed "the seat of a model refused it, or failed"
+        "This board sent images to another board of the cluster, which executes the model. That board refused them, or the model failed \
+         there; the message has the reason. The board file of that seat needs a [[model]] of the same name, and a [[stream]] with `source = \
+         \"cluster://\"` that lists it. Head (output parser) and labels of the model must be the same on both boards. This board tries \
+         again after one second."
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 /// Bounding box by its corners, in source pixels: `x1 <= x2`, `y1 <= y2`.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct BoxF {
     /// Left edge.
     pub x1: f32,
@@ -55,6 +56,7 @@ impl BoxF {
 
 /// Track id: identifies one object as long as its stream runs. A tracker never assigns an id twice; the first is 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct TrackId(pub u64);
 
 impl core::fmt::Display for TrackId {
@@ -65,6 +67,7 @@ impl core::fmt::Display for TrackId {
 
 /// One object that a model found.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Detection {
     /// Index into the model's labels.
     pub class_id: u32,

@@ -9,6 +9,7 @@ pub const PLANES_MAX: usize = 4;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum PixelFormat {
     /// Planar Y, U, V; chroma halved both ways. FFmpeg's `yuv420p`.
     I420,
@@ -81,6 +82,7 @@ impl PixelFormat {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum ColorMatrix {
     /// ITU-R BT.601: standard definition, JPEG.
     #[default]
@@ -103,6 +105,7 @@ impl ColorMatrix {
 /// Color range: the part of 0..=255 that samples use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum ColorRange {
     /// Luma 16..=235, chroma 16..=240 ("video range").
     #[default]
@@ -115,6 +118,7 @@ pub enum ColorRange {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Orientation {
     /// No rotation.
     #[default]

@@ -5,6 +5,7 @@ use crate::{BoxF, Detection, TrackId};
 
 /// Point in source pixels.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Point {
     /// Distance from the left edge.
     pub x: f32,
@@ -14,6 +15,7 @@ pub struct Point {
 
 /// Keypoint (joint or landmark) of a detection.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Keypoint {
     /// Position in source pixels.
     pub at: Point,
@@ -23,6 +25,7 @@ pub struct Keypoint {
 
 /// Instance mask: the pixels of one detection.
 #[derive(Clone, Debug, Default, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Mask {
     /// Left edge of the first column, in source pixels.
     pub left: u32,
@@ -38,6 +41,7 @@ pub struct Mask {
 
 /// Class with the model's confidence in it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct ClassScore {
     /// Index into the model's labels.
     pub class_id: u32,
@@ -47,6 +51,7 @@ pub struct ClassScore {
 
 /// Class of every cell of a grid that covers the whole frame.
 #[derive(Clone, Debug, Default, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct ClassMap {
     /// Columns of the grid; 0 when there is no map.
     pub width: u32,
@@ -58,6 +63,7 @@ pub struct ClassMap {
 
 /// Raw output tensor of a model.
 #[derive(Clone, Debug, Default, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct RawTensor {
     /// Name of the output in the graph.
     pub name: String,
@@ -70,6 +76,7 @@ pub struct RawTensor {
 /// Inference result of one model for one image. The model's head decides which fields are filled. The value is reused
 /// from batch to batch, so an execution allocates nothing after warm-up.
 #[derive(Clone, Debug, Default, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct InferenceResult {
     /// Detected objects, best score first.
     pub detections: Vec<Detection>,

@@ -29,6 +29,7 @@ macro_rules! sources {
 }
 
 sources! {
+    mod cluster: CLUSTER;
     mod images: IMAGES;
     mod gif: GIF;
     mod raw: STDIN;

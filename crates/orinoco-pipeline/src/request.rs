@@ -25,7 +25,7 @@ pub struct Request {
     pub model: ModelId,
     /// The model's name, for faults.
     pub name: Arc<str>,
-    /// What the model infers.
+    /// Tensors or images that the model infers.
     pub inputs: RequestInputs,
     /// Time after which nobody needs the answer any more. A request that has waited so long is not executed.
     pub deadline: Option<Nanos>,

@@ -99,7 +99,8 @@ fn check_objects(models: &[&BoardModel], described: &[Option<Option<Model>>], fa
 fn describe(spec: &BoardModel, repository: &Repository) -> Result<Option<Model>, Faults> {
     // The ONNX file itself is read when the model is loaded. If it is missing, the repository makes the fault.
     let described = repository.read_description(&spec.model).and_then(|described| match described {
-        Some(model) if !model.file.is_file() => repository.describe(&spec.model),
+        // The seat that executes the model has the ONNX file.
+        Some(model) if spec.is_loaded() && !model.file.is_file() => repository.describe(&spec.model),
         described => Ok(described),
     });
     let described = described.map_err(|faults| faults.into_iter().map(|fault| spec.written.fault(fault)));

@@ -135,6 +135,10 @@ fn parts(event: &Event) -> Parts {
         Event::ModelReplaced { model, lane } => {
             info("model-replaced", model, format!("model {model}: new version now runs on lane {lane}"))
         }
+        Event::SeatMissed { model, why, .. } => fault(Warning, "seat-missed", "model", model, why),
+        Event::SeatRecovered { model, seat } => {
+            info("seat-recovered", model, format!("model {model}: seat {seat} executes it again"))
+        }
         Event::IntervalChanged { model, interval } => {
             let text = format!("model {model}: inference interval {interval}");
             info("interval-changed", model, text)

@@ -7,14 +7,19 @@ use std::time::SystemTime;
 use orinoco_api::ModelSummary;
 use orinoco_board::BoardModel;
 use orinoco_config::Faults;
+use orinoco_core::{Diagnosis, codes};
 use orinoco_model::{Model, Repository};
 use orinoco_telemetry::EventSink;
 use orinoco_vision::HeadKind;
 
 use crate::planning::Measured;
+use crate::seats::ModelIdentity;
 use crate::sinks::ModelNames;
-use crate::summary::summarise_model;
+use crate::summary::{remote_of, summarise_model, summarise_seat_model};
 use crate::{BoardEngines, LoadedModel, load_model};
+
+/// Name that stands for the engine of a model that another seat executes.
+const SEAT_ENGINE: &str = "cluster";
 
 /// Model for which an engine was probed, with its figures for the summary.
 #[derive(Clone)]
@@ -40,6 +45,29 @@ impl AsRef<BoardModel> for KnownModel {
 }
 
 impl KnownModel {
+    /// Describes a model that another seat executes, and that this board does not load.
+    pub(crate) fn of_seat(spec: &BoardModel, repository: &Repository) -> Result<Self, Faults> {
+        let origin = Origin::of(spec, repository)?;
+        let Some(model) = &origin.described else {
+            let cause = "another seat executes it, and this board has no model.toml with its head and labels";
+            let (subject, next) = (format!("model {}", spec.name), "copy the model.toml from that board");
+            let why = Diagnosis::new(&codes::MODEL_UNKNOWN, subject, cause, next);
+            return Err(spec.written.fault(why).into());
+        };
+        refuse_state(spec, model)?;
+        let name = spec.name.clone();
+        let names = ModelNames { name, engine: SEAT_ENGINE, labels: model.labels.clone() };
+        let (names, kind) = (Arc::new(names), model.head.kind);
+        let summary = summarise_seat_model(spec, SEAT_ENGINE);
+        let (generation, has_state, measured, spec) = (0, false, None, spec.clone());
+        Ok(Self { spec, summary, names, kind, generation, has_state, origin, measured })
+    }
+
+    /// Returns what the model's results mean, for other seats.
+    pub(crate) fn identity(&self) -> ModelIdentity {
+        ModelIdentity::new(self.kind, &self.names.labels)
+    }
+
     /// Loads a model and probes an engine for it.
     pub(crate) fn load(
         spec: &BoardModel,
@@ -51,9 +79,12 @@ impl KnownModel {
         let origin = Origin::of(spec, repository)?;
         let loaded = load_model(spec, engines, repository, events)?;
         let (name, labels) = (loaded.name.clone(), loaded.model.labels.clone());
+        if spec.seat.is_some() {
+            refuse_state(spec, &loaded.model)?;
+        }
         let known = Self {
             spec: spec.clone(),
-            summary: summarise_model(&loaded),
+            summary: ModelSummary { remote: remote_of(spec), ..summarise_model(&loaded) },
             names: Arc::new(ModelNames { name, engine: loaded.chosen.name, labels }),
             kind: loaded.model.head.kind,
             generation: 0,
@@ -63,6 +94,17 @@ impl KnownModel {
         };
         Ok((known, loaded))
     }
+}
+
+/// Refuses a model with implicit state for another seat: its images come from several boards, in any order.
+fn refuse_state(spec: &BoardModel, model: &Model) -> Result<(), Diagnosis> {
+    if !model.has_state() {
+        return Ok(());
+    }
+    let cause = "it has implicit state from frame to frame, so another seat cannot execute it";
+    let why =
+        Diagnosis::new(&codes::REFERENCE, format!("model {}", spec.name), cause, "remove the key `seat`");
+    Err(spec.written.fault(why))
 }
 
 /// Files from which a model was made.

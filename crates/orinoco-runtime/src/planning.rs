@@ -62,6 +62,9 @@ pub(crate) fn measure_models(
         if let Some(known) = known(index) {
             return Ok(known);
         }
+        if !model.is_loaded() {
+            return Ok(Arc::new(Measured::of_seat()));
+        }
         let found = find_or_measure(model, &board.inference, engines, repository, stop)?;
         found.map(Arc::new).ok_or_else(|| Faults::from(stopped(board)))
     });

@@ -27,6 +27,7 @@ use crate::planning::{Measured, measure_models, plan_start, scratch};
 use crate::process::trim_heap;
 use crate::replacing::{StalePlan, have_same_results, stale_plans, too_large};
 use crate::run_memory::{AdmittedMemory, RunMemory};
+use crate::seats::{SeatExecutor, SeatModel};
 use crate::shared::{Shared, collect};
 use crate::stream::OpenStream;
 
@@ -435,10 +436,17 @@ impl Models {
                 let known = KnownModel { spec: spec.clone(), ..running[stays].1.clone() };
                 return Ok(BoardsModel { version, known, loaded: None });
             }
-            let (known, loaded) = KnownModel::load(spec, &shared.engines, repository, &*shared.events)?;
+            let (known, loaded) = match spec.is_loaded() {
+                true => {
+                    let (known, loaded) =
+                        KnownModel::load(spec, &shared.engines, repository, &*shared.events)?;
+                    (known, Some(loaded))
+                }
+                false => (KnownModel::of_seat(spec, repository)?, None),
+            };
             let measured = measured.as_ref().map(|measured| Arc::clone(&measured[index]));
             // A model that no stream uses was probed, and is not kept in memory.
-            let loaded = used.contains(&index).then_some(loaded);
+            let loaded = loaded.filter(|_| used.contains(&index));
             let known = KnownModel { measured, generation: version.generation, ..known };
             Ok(BoardsModel { version, known, loaded })
         };
@@ -517,6 +525,25 @@ impl Models {
 impl BoardsModel {
     /// Binds the model for a lane that does not hold it, or holds an earlier generation.
     fn bind(&mut self, scratch: Option<&Scratch>, context: &Context) -> Result<BoundPlan, Faults> {
+        let local = self.known.spec.is_loaded().then(|| self.bind_here(scratch, context)).transpose()?;
+        let KnownModel { spec, .. } = &self.known;
+        let plan = match (local, &spec.seat) {
+            (Some(plan), None) => plan,
+            (local, seat) => {
+                let seat = seat.as_ref().expect("a model that is not loaded has a seat");
+                let ModelVersion { id, generation } = self.version;
+                let (name, identity, batch) = (spec.name.as_str().into(), self.known.identity(), spec.batch);
+                let model = SeatModel { name, id, spec: seat.clone(), identity, batch };
+                let local = local.map(|plan| plan.executor);
+                let executor = Box::new(SeatExecutor::new(model, local, &context.shared));
+                BoundPlan { generation, ..BoundPlan::new(id, spec.name.clone(), executor) }
+            }
+        };
+        Ok(BoundPlan { interval: spec.interval, ..plan })
+    }
+
+    /// Binds the model to an engine of this board.
+    fn bind_here(&mut self, scratch: Option<&Scratch>, context: &Context) -> Result<BoundPlan, Faults> {
         let Context { shared, repository, .. } = context;
         if self.loaded.is_none() {
             let (now, again) =
@@ -530,7 +557,6 @@ impl BoardsModel {
             self.loaded = Some(again);
         }
         let loaded = self.loaded.as_mut().expect("it was loaded above");
-        let plan = shared.bind(self.version, loaded, scratch)?;
-        Ok(BoundPlan { interval: self.known.spec.interval, ..plan })
+        Ok(shared.bind(self.version, loaded, scratch)?)
     }
 }

@@ -25,6 +25,7 @@ use crate::prepare::{Context, Prepared, RunAction, RunningState, prepare};
 use crate::progress::Progress;
 use crate::reloaded::{Reloaded, Reply};
 use crate::sampler::Sampler;
+use crate::seats::{NoSeats, Seats, ServedModels};
 use crate::shared::Shared;
 use crate::shell::{Launch, Shell};
 
@@ -49,6 +50,8 @@ pub struct RunOptions {
     pub end_unread: bool,
     /// Whether the board's governor runs, if its file has one.
     pub govern: bool,
+    /// Other seats of the board's cluster; `None` counts all as offline.
+    pub seats: Option<Arc<dyn Seats>>,
     /// Files from which the board's sensors are read, if the board enables them; `None` reads no sensors and measures no
     /// energy.
     pub sensors: Option<Sysroot>,
@@ -66,6 +69,7 @@ impl RunOptions {
             sample_every: LOOK_EVERY,
             end_unread: true,
             govern: false,
+            seats: None,
             sensors: Some(Sysroot::host()),
         }
     }
@@ -135,6 +139,7 @@ pub struct Running {
     control: Control,
     looks: Receiver<Progress>,
     monitor: Monitor,
+    served: ServedModels,
     supervisor: JoinHandle<Summary>,
     prepared_bytes: u64,
 }
@@ -163,8 +168,10 @@ impl First {
         let telemetry = Telemetry::default();
         let events = Arc::new(EventLog::new(Arc::clone(&options.events), Arc::clone(&clock)));
         let monitor = Monitor::new(Arc::clone(&clock), telemetry.clone(), Arc::clone(&events), &board.name);
+        let served = ServedModels::new(&clock);
+        let seats = options.seats.clone().unwrap_or_else(|| Arc::new(NoSeats));
         let context = Context {
-            shared: Shared { clock, events, telemetry, stop, engines },
+            shared: Shared { clock, events, telemetry, stop, engines, seats, served },
             repository: options.repository.clone(),
             earlier: options.earlier,
             own: options.own.clone(),
@@ -204,6 +211,7 @@ impl First {
                 control.actions.clone(),
             )
         });
+        let served = context.shared.served.clone();
         let launch = Launch {
             context,
             monitor: monitor.clone(),
@@ -226,7 +234,7 @@ impl First {
             // The stop was requested while the board was being prepared, before an action could be received.
             control.send(Action::Stop);
         }
-        Ok(Running { control, looks, monitor, supervisor, prepared_bytes })
+        Ok(Running { control, looks, monitor, served, supervisor, prepared_bytes })
     }
 }
 
@@ -239,6 +247,11 @@ impl Running {
     /// Returns the view of the run for its control socket.
     pub fn monitor(&self) -> &Monitor {
         &self.monitor
+    }
+
+    /// Returns the models that other seats of the cluster may use.
+    pub fn served(&self) -> &ServedModels {
+        &self.served
     }
 
     /// Returns the resident memory after everything was prepared and before anything ran, in bytes.

@@ -11,6 +11,7 @@ use orinoco_telemetry::{EventSink, Telemetry};
 
 use crate::model_version::ModelVersion;
 use crate::planning::stopped;
+use crate::seats::{Seats, ServedModels};
 use crate::{BoardEngines, LoadedModel, bind_plan};
 
 /// Services that every thread of a run shares.
@@ -21,6 +22,10 @@ pub(crate) struct Shared {
     pub(crate) telemetry: Telemetry,
     pub(crate) stop: Stop,
     pub(crate) engines: BoardEngines,
+    /// Other seats of the cluster.
+    pub(crate) seats: Arc<dyn Seats>,
+    /// Models that other seats may use.
+    pub(crate) served: ServedModels,
 }
 
 impl Shared {

@@ -17,6 +17,7 @@ use orinoco_pipeline::{
     BoundPlan, ExchangeError, FrameSender, Lane, LaneEntry, ModelHold, SinkOutputs, SourceEnd,
 };
 use orinoco_telemetry::{Event, SourceState, StreamFold};
+use orinoco_uri::SourceKind;
 
 use crate::action::{Action, Applied, ChangeKind, Effect, Joined, Replaced, Rules, StreamEnd};
 use crate::apply::{Host, JoinFailure, apply};
@@ -37,6 +38,7 @@ use crate::progress::{OfflineStream, Progress};
 use crate::running_board::RunningBoard;
 use crate::sampler::Sampler;
 use crate::scratch_size::ScratchSize;
+use crate::seats::ServedModel;
 use crate::stream::OpenStream;
 use crate::summary::{
     Results, energy_of_model, energy_of_stream, power_of, summarise, summarise_memory, summarise_stream,
@@ -447,6 +449,7 @@ impl Shell {
     fn retire(&mut self, id: StreamId, outcome: StreamEnd) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         stream.has_ended = true;
+        self.context.shared.served.remove(id);
         let energy = energy_of_stream(&self.monitor.readings().latest(), id);
         let mut directory = self.monitor.directory_mut();
         let fold = self.context.shared.telemetry.remove_stream(id).unwrap_or_default();
@@ -559,6 +562,17 @@ impl Host for ChangeHost<'_> {
         let (stream, joined) =
             shell.joiner.join(open, of_lane, &running.entry, &shell.actions, &shell.streams)?;
         let is_live = joined.is_live;
+        if matches!(joined.spec.source.kind(), SourceKind::Cluster) {
+            let known = shell.board.models();
+            let served = joined.models.iter().filter_map(|id| Some((*id, known.get(id)?)));
+            shell.context.shared.served.add(served.map(|(id, known)| ServedModel {
+                name: known.spec.name.as_str().into(),
+                id,
+                identity: known.identity(),
+                stream,
+                lane: running.entry.clone(),
+            }));
+        }
         let listed = ListedStream {
             name: joined.spec.name.clone(),
             source: joined.shown.clone(),

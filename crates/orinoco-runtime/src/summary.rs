@@ -4,12 +4,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use orinoco_api::{
-    Dropped, EndState, EnergyFigure, Fault, LaneMemory, MemorySummary, ModelSummary, PlannedMemory,
-    PowerSummary, RefusedJson, SUMMARY_SCHEMA, StreamSummary, Summary,
+    Dropped, EndState, EnergyFigure, Fault, LaneMemory, MemorySummary, MissedImages, ModelSummary,
+    PlannedMemory, PowerSummary, RefusedJson, RemoteSummary, SUMMARY_SCHEMA, StreamSummary, Summary,
 };
-use orinoco_core::{Diagnosis, ModelId, StreamId};
+use orinoco_board::{BoardModel, SeatSpec};
+use orinoco_core::{Choice, Diagnosis, ModelId, StreamId};
 use orinoco_memory::{Budget, Plan};
-use orinoco_telemetry::{DropCause, ModelFold, Stage, StreamFold};
+use orinoco_telemetry::{DropCause, MissCause, ModelFold, RemoteFold, Stage, StreamFold};
 
 use crate::LoadedModel;
 use crate::action::EndedBy;
@@ -67,8 +68,43 @@ pub(crate) fn summarise_model(loaded: &LoadedModel) -> ModelSummary {
         graph_fallbacks: 0,
         not_finite: 0,
         energy_per_image: None,
+        remote: None,
         refused: refused.map(|r| RefusedJson { engine: r.engine.to_owned(), why: r.why.clone() }).collect(),
     }
+}
+
+/// Makes the summary of a model that another seat executes.
+pub(crate) fn summarise_seat_model(spec: &BoardModel, engine: &str) -> ModelSummary {
+    ModelSummary {
+        name: spec.name.clone(),
+        file: String::new(),
+        engine: engine.to_owned(),
+        engine_version: String::new(),
+        batch: spec.batch,
+        images: 0,
+        inferences: 0,
+        stages: Vec::new(),
+        graph_fallbacks: 0,
+        not_finite: 0,
+        energy_per_image: None,
+        remote: remote_of(spec),
+        refused: Vec::new(),
+    }
+}
+
+/// Makes the counts of a model that another seat executes, before it has inferred any image; `None` if this board executes it.
+pub(crate) fn remote_of(spec: &BoardModel) -> Option<RemoteSummary> {
+    let SeatSpec { name, fallback } = spec.seat.as_ref()?;
+    let (seat, fallback) = (name.clone(), fallback.name().to_owned());
+    Some(RemoteSummary { seat, fallback, images: 0, missed: Vec::new() })
+}
+
+/// Returns the counts of a model that another seat executes.
+pub(crate) fn counted_remote(remote: Option<&RemoteSummary>, fold: RemoteFold) -> Option<RemoteSummary> {
+    let missed = MissCause::ALL.map(|cause| (cause, fold.missed(cause))).into_iter();
+    let missed = missed.filter(|(_, images)| *images > 0);
+    let missed = missed.map(|(cause, images)| MissedImages { cause: cause.name().to_owned(), images });
+    remote.map(|remote| RemoteSummary { images: fold.images, missed: missed.collect(), ..remote.clone() })
 }
 
 /// Adds the figures of a model to its summary from the start.
@@ -81,7 +117,8 @@ pub(crate) fn with_times(model: ModelSummary, fold: &ModelFold) -> ModelSummary 
     let stages = stages.into_iter().filter(|(_, times)| times.count() > 0);
     let stages = stages.map(|(stage, times)| summarise_durations(stage.name(), times)).collect();
     let ModelFold { items: images, inferences, graph_fallbacks, not_finite, .. } = *fold;
-    ModelSummary { images, inferences, stages, graph_fallbacks, not_finite, ..model }
+    let remote = counted_remote(model.remote.as_ref(), fold.remote);
+    ModelSummary { images, inferences, stages, graph_fallbacks, not_finite, remote, ..model }
 }
 
 /// Compares the plan that was admitted last with the measured use of the areas of `lanes`.

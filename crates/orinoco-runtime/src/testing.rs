@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use orinoco_board::{Board, BoardModel, BoardStream, ControlSpec, Inference, SensorsSpec};
-use orinoco_core::Choice;
+use orinoco_core::{Choice, Clock};
 use orinoco_model::Repository;
 use orinoco_pipeline::{MonotonicClock, Stop};
 use orinoco_telemetry::{Event, EventSink, SourceState, Telemetry};
@@ -17,6 +17,7 @@ use orinoco_vision::HeadKind;
 use crate::known::{KnownModel, Origin};
 use crate::outputs::{ExistingOutputs, TakenFiles};
 use crate::prepare::Context;
+use crate::seats::{NoSeats, ServedModels};
 use crate::shared::Shared;
 use crate::sinks::ModelNames;
 use crate::{BoardEngines, Quiet};
@@ -27,9 +28,12 @@ pub(crate) const WAIT_MAX: Duration = Duration::from_secs(60);
 pub(crate) const ENDLESS: &str = "test://ball?pace=pts&width=160&height=120";
 
 pub(crate) fn shared() -> Shared {
-    let clock = Arc::new(MonotonicClock::default());
+    let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::default());
     let engines = BoardEngines::new(&Inference::default()).expect("engines of this build");
-    Shared { clock, events: Arc::new(Quiet), telemetry: Telemetry::default(), stop: Stop::default(), engines }
+    let served = ServedModels::new(&clock);
+    let (events, seats) = (Arc::new(Quiet), Arc::new(NoSeats));
+    let (telemetry, stop) = (Telemetry::default(), Stop::default());
+    Shared { clock, events, telemetry, stop, engines, seats, served }
 }
 
 pub(crate) fn repository() -> Repository {

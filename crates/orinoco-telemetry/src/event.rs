@@ -93,6 +93,23 @@ pub enum Event {
         /// Number of the lane.
         lane: usize,
     },
+    /// Another seat of the cluster did not infer images of a model. Reported when the seat goes offline, and for every other cause
+    /// once for each model.
+    SeatMissed {
+        /// The model's name on this board.
+        model: String,
+        /// Name of the seat.
+        seat: String,
+        /// Cause, and what happens to the images.
+        why: Diagnosis,
+    },
+    /// A seat that was offline infers images of a model again.
+    SeatRecovered {
+        /// The model's name on this board.
+        model: String,
+        /// Name of the seat.
+        seat: String,
+    },
     /// The inference interval of a model was changed on lanes that run it.
     IntervalChanged {
         /// The model's name on this board.

@@ -8,7 +8,7 @@ use orinoco_core::{ComputeUnit, Nanos};
 use crate::buckets::Buckets;
 use crate::record::{
     ArrivalRecord, BatchRecord, CountRecord, DecoderCpuRecord, DropCause, DropRecord, FrameRecord,
-    LaneRecord, LaneStep, ModelCounter, RequestRecord, ResultRecord, Stage, StateRecord,
+    LaneRecord, LaneStep, MissCause, ModelCounter, RequestRecord, ResultRecord, Stage, StateRecord,
 };
 use crate::stage_fold::StageFold;
 use crate::window::{Reset, Window, window_start};
@@ -203,6 +203,23 @@ pub struct ModelFold {
     pub graph_fallbacks: u64,
     /// Number of candidates, keypoints, classes, cells, embeddings or raw elements that were not finite.
     pub not_finite: u64,
+    /// Images of a model that another seat of the cluster executes.
+    pub remote: RemoteFold,
+}
+
+/// Images of a model that another seat of the cluster executes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RemoteFold {
+    /// Number of images that the seat inferred.
+    pub images: u64,
+    missed: [u64; MissCause::ALL.len()],
+}
+
+impl RemoteFold {
+    /// Returns the number of images that the seat should have inferred, and did not for this cause.
+    pub fn missed(&self, cause: MissCause) -> u64 {
+        self.missed[cause as usize]
+    }
 }
 
 impl ModelFold {
@@ -217,6 +234,9 @@ impl ModelFold {
             Stage::Infer => {
                 self.inferences += 1;
                 self.items += u64::from(record.items);
+                if record.was_suspended {
+                    self.remote.images += u64::from(record.items);
+                }
                 &mut self.infer
             }
             Stage::Postprocess => &mut self.postprocess,
@@ -245,6 +265,7 @@ impl ModelFold {
         match counter {
             ModelCounter::GraphFallbacks => self.graph_fallbacks,
             ModelCounter::NotFinite => self.not_finite,
+            ModelCounter::Missed(cause) => self.remote.missed(cause),
         }
     }
 
@@ -252,6 +273,7 @@ impl ModelFold {
         match counter {
             ModelCounter::GraphFallbacks => &mut self.graph_fallbacks,
             ModelCounter::NotFinite => &mut self.not_finite,
+            ModelCounter::Missed(cause) => &mut self.remote.missed[cause as usize],
         }
     }
 }

@@ -29,13 +29,13 @@ mod work;
 pub use buckets::{BUCKET_BOUNDS, Buckets};
 pub use current_stage::{CurrentStage, StageSetter};
 pub use event::{Event, EventSink, Shown, SourceState};
-pub use fold::{LaneFold, ModelFold, StreamFold, WindowFrames};
+pub use fold::{LaneFold, ModelFold, RemoteFold, StreamFold, WindowFrames};
 pub use histogram::Histogram;
 pub use metrics::{Durations, Metric, MetricKind, MetricValue, Series};
 pub use record::{
     ArrivalRecord, BatchRecord, CountRecord, DecoderCpuRecord, DropCause, DropRecord, FrameRecord,
-    LaneRecord, LaneStep, ModelCounter, Queue, QueueRecord, QueueStep, Record, RequestRecord, ResultRecord,
-    Stage, StateRecord,
+    LaneRecord, LaneStep, MissCause, ModelCounter, Queue, QueueRecord, QueueStep, Record, RequestRecord,
+    ResultRecord, Stage, StateRecord,
 };
 pub use stage_fold::StageFold;
 pub use telemetry::{LaneTelemetry, ModelTelemetry, StreamEmitter, StreamTelemetry, Telemetry};

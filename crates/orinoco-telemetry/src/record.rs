@@ -340,6 +340,37 @@ pub enum ModelCounter {
     GraphFallbacks,
     /// Values in the outputs that are not finite.
     NotFinite,
+    /// Images that another seat should have inferred, and did not: a model of this board did it, or nobody.
+    Missed(MissCause),
+}
+
+/// Cause for which another seat of the cluster did not infer images.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum MissCause {
+    /// The seat is not in the epoch of this board, or left it before it answered.
+    Offline,
+    /// Too many batches wait for the seat.
+    Overloaded,
+    /// Its answer did not come in time.
+    Late,
+    /// It refused the images, or its model failed.
+    Failed,
+}
+
+impl MissCause {
+    /// All causes.
+    pub const ALL: [Self; 4] = [Self::Offline, Self::Overloaded, Self::Late, Self::Failed];
+
+    /// Returns its name in summaries and metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Offline => "offline",
+            Self::Overloaded => "overloaded",
+            Self::Late => "late",
+            Self::Failed => "failed",
+        }
+    }
 }
 
 /// Increase of a model's counter.

@@ -65,6 +65,8 @@ pub enum SourceKind {
     Stdin(RawVideo),
     /// Generated test pattern.
     Test(TestPattern),
+    /// No frames of its own: the stream's models infer images of other boards of the cluster.
+    Cluster,
     /// A source of another scheme, one of those that [`SourceUri::parse_with`] was given.
     Other(OtherAddress),
 }
@@ -73,8 +75,8 @@ impl SourceUri {
     /// Parses `file://PATH?loop=1&pace=pts`, a plain path, `rtsp://HOST/PATH?transport=udp`, `http://HOST/PATH`,
     /// `csi://0?width=1920&height=1080&fps=30`,
     /// `v4l2:///dev/video0?format=NV12&width=640&height=360&fps=30&control.brightness=100`,
-    /// `stdin://?format=i420&width=640&height=480&fps=30` or
-    /// `test://ball?width=640&height=480&fps=30&frames=100&pace=pts`.
+    /// `stdin://?format=i420&width=640&height=480&fps=30`, `test://ball?width=640&height=480&fps=30&frames=100&pace=pts` or
+    /// `cluster://`.
     ///
     /// Paths of `file://` are percent-decoded; plain paths are used as written, but may have settings after a `?`. A
     /// path that ends in `/` is a folder of images. For any other path, the code that opens the source asks the file
@@ -119,6 +121,11 @@ impl SourceUri {
             "v4l2" => read_v4l2(rest).map(SourceKind::Camera),
             "stdin" => read_stdin(rest).map(SourceKind::Stdin),
             "test" => read_test(rest).map(SourceKind::Test),
+            "cluster" if rest.is_empty() => Ok(SourceKind::Cluster),
+            "cluster" => Err(Fault::new(
+                "nothing follows `cluster://`",
+                "write source = \"cluster://\": it serves all seats",
+            )),
             _ => match others.iter().find(|other| other.name == scheme) {
                 Some(other) => Ok(SourceKind::Other(read_other(*other, rest))),
                 None => Err(unknown_scheme(&scheme, others)),
@@ -147,7 +154,8 @@ impl SourceUri {
             | SourceKind::Images { .. }
             | SourceKind::HttpVideo { .. }
             | SourceKind::Stdin(_)
-            | SourceKind::Test(_) => false,
+            | SourceKind::Test(_)
+            | SourceKind::Cluster => false,
         }
     }
 
@@ -203,6 +211,7 @@ impl SourceKind {
             | Self::HttpVideo { .. }
             | Self::Stdin(_)
             | Self::Test(_)
+            | Self::Cluster
             | Self::Other(_) => None,
         }
     }

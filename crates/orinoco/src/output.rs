@@ -5,7 +5,9 @@ use std::sync::OnceLock;
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use indicatif::{ProgressBar, ProgressStyle};
-use orinoco_api::{EndState, ErrorReport, Fault, PlannedMemory, StreamSummary, Summary, TrackedSummary};
+use orinoco_api::{
+    EndState, ErrorReport, Fault, PlannedMemory, RemoteSummary, StreamSummary, Summary, TrackedSummary,
+};
 pub(crate) use orinoco_core::text::{count, mebibytes};
 use orinoco_core::{Diagnosis, Exit, codes};
 use orinoco_runtime::{Progress, SlidingRate, reader_is_gone};
@@ -132,6 +134,10 @@ impl EventSink for EventLines {
             Event::ModelReplaced { model, lane } => {
                 note(&format!("model {model}: new version now runs on lane {lane}"));
             }
+            Event::SeatMissed { why, .. } => warn(&why.to_string()),
+            Event::SeatRecovered { model, seat } => {
+                note(&format!("model {model}: seat {seat} executes it again"));
+            }
             Event::IntervalChanged { model, interval } => {
                 note(&format!("model {model}: inference interval {interval}"));
             }
@@ -214,6 +220,19 @@ fn progress_text(progress: &Progress, frames_max: Option<u64>, fps: f64) -> Stri
     parts.join("  ")
 }
 
+/// Returns who inferred the images of a model that another seat executes.
+pub(crate) fn remote_text(remote: &RemoteSummary) -> String {
+    let RemoteSummary { seat, fallback, images, missed } = remote;
+    let mut line = format!("seat {seat} inferred {}", count(*images, "image"));
+    if !missed.is_empty() {
+        let causes = missed.iter().map(|missed| format!("{} {}", missed.images, missed.cause));
+        let causes = causes.collect::<Vec<_>>().join(", ");
+        let then = if fallback == "local" { "this board inferred them" } else { "skipped" };
+        line.push_str(&format!("; not {causes} ({then})"));
+    }
+    line
+}
+
 /// The summary for people.
 pub(crate) fn summary_text(summary: &Summary) -> String {
     let mut parts = Vec::new();
@@ -243,6 +262,9 @@ pub(crate) fn summary_text(summary: &Summary) -> String {
                 "  {} NaN or infinite (orinoco explain E0208)",
                 count(model.not_finite, "value")
             ));
+        }
+        if let Some(remote) = &model.remote {
+            line.push_str(&format!("\n         {}", remote_text(remote)));
         }
         for refused in &model.refused {
             line.push_str(&format!("\n         {} refused: {}", refused.engine, refused.why));

@@ -10,16 +10,20 @@ use std::time::Duration;
 use orinoco_api::{ClusterStatus, SeatStatus};
 use orinoco_board::ClusterSpec;
 use orinoco_collective::{
-    Cluster, ClusterError, ClusterMonitor, ClusterSettings, Epoch, KeyPair, MemberList, SeatSet, SeatState,
-    VerifyingKey,
+    Cluster, ClusterError, ClusterMonitor, ClusterSettings, Epoch, KeyPair, MemberList, MessageSettings,
+    SeatSet, SeatState, VerifyingKey,
 };
 use orinoco_core::{Clock, Diagnosis, Signal, codes};
 
 use crate::journal::{self, Level};
+use crate::seats::{EpochLinks, SeatLinks};
 
 /// Interval at which the members of an epoch look for failures, and for seats that wait.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
-/// Least age of an epoch that is ended for seats that wait for the next, at first and at most. It is doubled when they are not in it.
+/// Longest wait for another seat in a call, and for its connection. Seats give signs of life meanwhile.
+const CALL_MAX: Duration = Duration::from_secs(10);
+/// Least age of an epoch that is ended for seats that wait for the next, or for connections that are to be made again, at first and at
+/// most. It is doubled when that was in vain.
 const EPOCH_AGE_MIN: Duration = Duration::from_secs(5);
 const EPOCH_AGE_MAX: Duration = Duration::from_secs(300);
 
@@ -46,20 +50,34 @@ pub(crate) struct ClusterView {
 /// # Errors
 ///
 /// The list, a key or the address cannot be used, or the list has no seat for this board's key.
-pub(crate) fn start(spec: &ClusterSpec, clock: Arc<dyn Clock>) -> Result<HeldSeat, Diagnosis> {
+pub(crate) fn start(
+    spec: &ClusterSpec,
+    links: &Arc<SeatLinks>,
+    clock: Arc<dyn Clock>,
+) -> Result<HeldSeat, Diagnosis> {
     let key: VerifyingKey = spec.operator_key.parse().map_err(|why| fault("operator_key", &why))?;
     let list = MemberList::read(&spec.list, &key).map_err(|why| fault(&subject(&spec.list), &why))?;
     let own = KeyPair::read(&spec.key).map_err(|why| fault(&subject(&spec.key), &why))?;
-    let settings = ClusterSettings { listen: spec.listen, ..ClusterSettings::default() };
+    let messages = MessageSettings { deadline: CALL_MAX, ..MessageSettings::default() };
+    let settings = ClusterSettings { listen: spec.listen, messages, ..ClusterSettings::default() };
     let cluster = Cluster::open(list, own, settings).map_err(|why| fault(&subject(&spec.list), &why))?;
     let (list, own) = (Arc::new(cluster.list().clone()), cluster.seat());
+    let others = list.seats.iter().enumerate().filter(|(seat, _)| *seat != own);
+    links.set_others(others.map(|(_, seat)| seat.name.clone()).collect());
+    links.check(&links.wanted())?;
     journal::log(
         Level::Info,
         &format!("cluster name={} seat={} listen={}", list.name, list.seats[own].name, cluster.address()),
     );
     let view = ClusterView { monitor: cluster.monitor(), list, own, fault: Arc::default() };
     let (stop, signal) = (Arc::new(AtomicBool::new(false)), clock.signal());
-    let holder = Holder { view: view.clone(), stop: Arc::clone(&stop), signal: Arc::clone(&signal), clock };
+    let holder = Holder {
+        view: view.clone(),
+        links: Arc::clone(links),
+        stop: Arc::clone(&stop),
+        signal: Arc::clone(&signal),
+        clock,
+    };
     let spawned = thread::Builder::new().name("cluster".to_owned()).spawn(move || holder.run(cluster));
     let thread = spawned.map_err(|why| fault(&subject(&spec.list), &why))?;
     Ok(HeldSeat { view, stop, signal, thread })
@@ -134,6 +152,7 @@ impl ClusterView {
 /// Joins epochs, one after the other.
 struct Holder {
     view: ClusterView,
+    links: Arc<SeatLinks>,
     stop: Arc<AtomicBool>,
     signal: Arc<dyn Signal>,
     clock: Arc<dyn Clock>,
@@ -141,16 +160,17 @@ struct Holder {
 
 impl Holder {
     fn run(self, mut cluster: Cluster) {
-        let (mut age, mut asked) = (EPOCH_AGE_MIN, SeatSet::default());
+        let (mut age, mut end) = (EPOCH_AGE_MIN, EpochEnd::default());
         while !self.stop.load(Ordering::Acquire) {
             match cluster.join() {
-                Ok(epoch) => {
+                Ok(mut epoch) => {
                     *self.view.lock() = None;
                     let members = self.view.names(epoch.members);
                     journal::log(Level::Info, &format!("cluster epoch={} members={members}", epoch.number));
-                    let was_in_vain = asked.iter().any(|seat| !epoch.members.contains(seat));
+                    let was_in_vain =
+                        end.relink || end.waiting.iter().any(|seat| !epoch.members.contains(seat));
                     age = if was_in_vain { EPOCH_AGE_MAX.min(2 * age) } else { EPOCH_AGE_MIN };
-                    asked = self.hold(&epoch, age);
+                    end = self.hold(&mut epoch, age);
                 }
                 Err(ClusterError::Interrupted) => {}
                 Err(why) => {
@@ -161,24 +181,50 @@ impl Holder {
         }
     }
 
-    /// Stays in an epoch until a member fails, or until others have waited for the next one for long enough. Returns those.
-    fn hold(&self, epoch: &Epoch, age_min: Duration) -> SeatSet {
+    /// Connects with the seats that execute models for this board, and with those for which it does. Stays in the epoch until a
+    /// member fails or, once it is old enough, until links are to be made again or seats wait for the next epoch.
+    fn hold(&self, epoch: &mut Epoch, age_min: Duration) -> EpochEnd {
         let start = self.clock.now();
+        let number = epoch.number;
+        let links = match EpochLinks::connect(epoch, &self.view.list, &self.links) {
+            Ok(links) => links,
+            Err(why) => {
+                journal::log(Level::Warning, &format!("cluster epoch={number} is over: {why}"));
+                return EpochEnd::default();
+            }
+        };
         while !self.stop.load(Ordering::Acquire) {
             self.signal.wait(Some(self.clock.now() + LOOK_EVERY));
             if let Some((rank, cause)) = epoch.group.lost_rank() {
                 let seat = &self.view.list.seats[epoch.seat(rank)].name;
-                let text = format!("cluster epoch={} is over: seat {seat} {cause}", epoch.number);
+                let text = format!("cluster epoch={number} is over: seat {seat} {cause}");
                 journal::log(Level::Warning, &text);
-                return SeatSet::default();
+                return EpochEnd::default();
+            }
+            if self.clock.now() < start + age_min {
+                continue;
             }
             let waiting = self.view.monitor.waiting();
-            if !waiting.is_empty() && self.clock.now() >= start + age_min {
+            if !waiting.is_empty() {
                 let names = self.view.names(waiting);
-                journal::log(Level::Info, &format!("cluster epoch={} ends for seats={names}", epoch.number));
-                return waiting;
+                journal::log(Level::Info, &format!("cluster epoch={number} ends for seats={names}"));
+                return EpochEnd { waiting, relink: false };
+            }
+            if links.are_outdated() {
+                let why = "a connection to a seat was lost, or the board file names other seats";
+                journal::log(Level::Info, &format!("cluster epoch={number} ends: {why}"));
+                return EpochEnd { waiting, relink: true };
             }
         }
-        SeatSet::default()
+        EpochEnd::default()
     }
+}
+
+/// Reason for which this seat has ended an epoch, if it has.
+#[derive(Default)]
+struct EpochEnd {
+    /// Seats that waited for the next epoch.
+    waiting: SeatSet,
+    /// Links were to be made again.
+    relink: bool,
 }

@@ -163,6 +163,15 @@ impl EventSink for Journal {
                     &format!("model={model} lane={lane} replaced: the new version now runs on this lane"),
                 );
             }
+            Event::SeatMissed { model, seat, why } => {
+                log(Level::Warning, &format!("model={model} seat={seat} {} {why}", why.code.id));
+            }
+            Event::SeatRecovered { model, seat } => {
+                log(
+                    Level::Info,
+                    &format!("model={model} seat={seat} recovered: the seat executes the model again"),
+                );
+            }
             Event::IntervalChanged { model, interval } => {
                 log(Level::Info, &format!("model={model} interval={interval}"));
             }

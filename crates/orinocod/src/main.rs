@@ -7,6 +7,7 @@ mod control;
 mod journal;
 mod otlp;
 mod post_mortem;
+mod seats;
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -37,6 +38,7 @@ use cluster::HeldSeat;
 use control::MonitoredRun;
 use journal::{Journal, Level};
 use post_mortem::PostMortem;
+use seats::{SeatLinks, seats_of};
 
 /// Interval between two watchdog notifications, unless systemd wants them more often.
 const BEAT_EVERY: Duration = Duration::from_secs(1);
@@ -92,9 +94,11 @@ fn measure(measured: Result<String, Faults>) -> Result<Exit, Faults> {
 fn run(args: &Args) -> Result<Exit, Faults> {
     let place = repository(args.models.as_deref(), args.data.as_deref());
     let mut options = RunOptions::new(&place, Arc::new(Journal));
-    listen_to_signals(args.board.clone(), place.clone(), options.control.clone())?;
+    let links = Arc::new(SeatLinks::new(Arc::new(MonotonicClock::default())));
+    listen_to_signals(args.board.clone(), place.clone(), options.control.clone(), Arc::clone(&links))?;
     // What the last run wrote stays: it may have ended without anybody there.
     let board = read_board(&args.board, &place)?;
+    links.set_wanted(seats_of(&board));
     let own = args
         .summary
         .as_ref()
@@ -103,16 +107,18 @@ fn run(args: &Args) -> Result<Exit, Faults> {
     let nv_inference = board.control.nv_inference_metrics;
     let otlp = otlp::settings(board.otlp.as_ref())?;
     let clock = Arc::new(MonotonicClock::default());
-    let seat = board.cluster.as_ref().map(|spec| cluster::start(spec, clock)).transpose()?;
+    let seat = board.cluster.as_ref().map(|spec| cluster::start(spec, &links, clock)).transpose()?;
     let server = control::open(&board.control, Arc::new(MonotonicClock::default()))?;
     let mut pulse = Pulse::new();
     (options.earlier, options.own, options.end_unread) = (ExistingOutputs::Kept, own, false);
     options.sample_every = pulse.every();
     options.govern = true;
+    options.seats = Some(Arc::clone(&links) as _);
     if let Some(folder) = &args.sysroot {
         options.sensors = Some(Sysroot::at(folder));
     }
     let running = start(board, options)?;
+    links.serve(running.served());
     let monitor = running.monitor().clone();
     let exporter = otlp.map(|settings| otlp::start(&settings, &monitor)).transpose()?;
     if let Some(server) = &server {
@@ -142,17 +148,26 @@ fn read_board(path: &Path, place: &Repository) -> Result<Board, Faults> {
 
 /// Reads a changed board file, and has the run become that board. The run prepares it on a thread of its own: the life signs
 /// go on.
-fn reload(path: &Path, place: &Repository, control: &Control) {
+fn reload(path: &Path, place: &Repository, control: &Control, links: &Arc<SeatLinks>) {
     notify(&[NotifyState::Reloading]);
     journal::log(Level::Info, &format!("reloading {}", path.display()));
     let stopping = control.clone();
     match read_board(path, place) {
-        Ok(board) => control.reload(board, move |done| {
-            // A run that ends is none that goes on as it was.
-            if done.is_ok() || !stopping.is_stopping() {
-                report_reload(done);
+        Ok(board) => {
+            let (links, wanted) = (Arc::clone(links), seats_of(&board));
+            if let Err(why) = links.check(&wanted) {
+                return report_reload(Err(why.into()));
             }
-        }),
+            control.reload(board, move |done| {
+                if done.is_ok() {
+                    links.set_wanted(wanted);
+                }
+                // A run that ends is none that goes on as it was.
+                if done.is_ok() || !stopping.is_stopping() {
+                    report_reload(done);
+                }
+            });
+        }
         Err(faults) => report_reload(Err(faults)),
     }
 }
@@ -202,7 +217,12 @@ fn finish(file: Option<OutputFile>, summary: &Summary) -> Result<Exit, Faults> {
 }
 
 /// SIGTERM and Ctrl-C ask for a clean end, SIGHUP for a reload.
-fn listen_to_signals(board: PathBuf, place: Repository, control: Control) -> Result<(), Diagnosis> {
+fn listen_to_signals(
+    board: PathBuf,
+    place: Repository,
+    control: Control,
+    links: Arc<SeatLinks>,
+) -> Result<(), Diagnosis> {
     let next = "check the sandbox or seccomp profile";
     let signals = Signals::new([SIGTERM, SIGINT, SIGHUP]);
     let mut signals =
@@ -211,7 +231,7 @@ fn listen_to_signals(board: PathBuf, place: Repository, control: Control) -> Res
         for signal in &mut signals {
             if signal == SIGHUP {
                 if !control.is_stopping() {
-                    reload(&board, &place, &control);
+                    reload(&board, &place, &control, &links);
                 }
                 continue;
             }

@@ -5,6 +5,7 @@
 #![expect(clippy::disallowed_methods, reason = "the test waits for real threads or processes")]
 #![allow(clippy::print_stdout, reason = "tests say what they skip and what they measured")]
 
+mod cascade;
 mod governor;
 mod group;
 mod pcie;

@@ -161,6 +161,7 @@ impl GstSource {
             | SourceKind::Camera(_)
             | SourceKind::Stdin(_)
             | SourceKind::Test(_)
+            | SourceKind::Cluster
             | SourceKind::Other(_) => {
                 let next = "name a video file, csi://, rtsp:// or http://";
                 return Err(Diagnosis::new(&codes::SOURCE_URI, shown, "it is not for GStreamer", next));

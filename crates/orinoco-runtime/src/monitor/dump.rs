@@ -5,7 +5,7 @@ use std::time::Duration;
 use orinoco_api::{DUMP_SCHEMA, Dump, LaneStatus, StuckPart, TraceEntry};
 use orinoco_core::{Nanos, StreamId, TimeSpan};
 use orinoco_telemetry::{
-    DropCause, ModelCounter, Queue, QueueStep, Record, SourceState, Stage, StreamFold, Trace,
+    DropCause, MissCause, ModelCounter, Queue, QueueStep, Record, SourceState, Stage, StreamFold, Trace,
 };
 
 use super::directory::Directory;
@@ -184,5 +184,9 @@ fn counter_name(counter: ModelCounter) -> &'static str {
     match counter {
         ModelCounter::GraphFallbacks => "graph-fallbacks",
         ModelCounter::NotFinite => "not-finite",
+        ModelCounter::Missed(MissCause::Offline) => "missed-offline",
+        ModelCounter::Missed(MissCause::Overloaded) => "missed-overloaded",
+        ModelCounter::Missed(MissCause::Late) => "missed-late",
+        ModelCounter::Missed(MissCause::Failed) => "missed-failed",
     }
 }

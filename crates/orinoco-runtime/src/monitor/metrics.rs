@@ -7,7 +7,8 @@ use orinoco_api::GovernorStatus;
 use orinoco_core::{ComputeUnit, LaneId};
 use orinoco_telemetry::energy::{EnergyReport, StageEnergy};
 use orinoco_telemetry::{
-    DropCause, LaneFold, Metric, MetricKind, MetricValue, ModelFold, SourceState, Stage, StreamFold,
+    DropCause, LaneFold, Metric, MetricKind, MetricValue, MissCause, ModelFold, SourceState, Stage,
+    StreamFold,
 };
 
 use super::directory::{Directory, Totals};
@@ -175,12 +176,34 @@ fn models(view: &View, directory: &Directory) -> Vec<Metric> {
         Histogram,
         "Time of a batch in a stage of its model.",
     );
+    let mut remote = Metric::new(
+        "orinoco_model_remote_images_total",
+        Counter,
+        "Images that another seat of the cluster inferred.",
+    );
+    let mut missed = Metric::new(
+        "orinoco_model_missed_images_total",
+        Counter,
+        "Images that another seat of the cluster should have inferred and did not, by cause.",
+    );
     for (id, listed) in directory.models_by_name() {
         let model = view.telemetry.model(id);
         let labels = [("model", listed.name.as_str()), ("engine", listed.engine.as_str())];
         let values = model.read(|fold| MODEL_COUNTERS.map(|(.., value)| value(fold)));
         for (metric, value) in counters.iter_mut().zip(values) {
             metric.add(&labels, MetricValue::Number(value as f64));
+        }
+        if let Some(of_seat) = &listed.remote {
+            let (counts, labels) =
+                (model.read(|fold| fold.remote), [labels[0], ("seat", of_seat.seat.as_str())]);
+            remote.add(&labels, MetricValue::Number(counts.images as f64));
+            for cause in MissCause::ALL {
+                let [model, seat] = labels;
+                missed.add(
+                    &[model, seat, ("cause", cause.name())],
+                    MetricValue::Number(counts.missed(cause) as f64),
+                );
+            }
         }
         for stage in MODEL_STAGES {
             let durations = model.read(|fold| stage_of(fold, stage).buckets()).durations();
@@ -190,7 +213,7 @@ fn models(view: &View, directory: &Directory) -> Vec<Metric> {
             }
         }
     }
-    counters.into_iter().chain([stages]).collect()
+    counters.into_iter().chain([stages, remote, missed]).collect()
 }
 
 fn lanes(view: &View, lanes: usize) -> Vec<Metric> {

@@ -18,6 +18,7 @@ use super::readings::{figure_json, stages_json};
 use super::view::View;
 use crate::memory::resident_bytes;
 use crate::percentiles::summarise_durations;
+use crate::summary::counted_remote;
 
 /// Time without progress after which a lane that executes a batch counts as stuck: longer than a batch of a large model takes
 /// on a small board's processor, and shorter than a person waits.
@@ -217,6 +218,7 @@ fn model(
     };
     let counts = |fold: &ModelFold| (fold.inferences, fold.items, fold.graph_fallbacks, fold.not_finite);
     let (inferences, images, graph_fallbacks, not_finite) = telemetry.read(counts);
+    let remote = counted_remote(listed.remote.as_ref(), telemetry.read(|fold| fold.remote));
     let figure = report.and_then(|report| report.models.iter().find(|energy| energy.model == id));
     ModelStatus {
         name: listed.name.clone(),
@@ -227,6 +229,7 @@ fn model(
         images,
         graph_fallbacks,
         not_finite,
+        remote,
         window: percentiles(MODEL_STAGES, of_window),
         stages: percentiles(MODEL_STAGES, of_run),
         energy_per_image: figure.map(|energy| figure_json(&energy.per_item)),

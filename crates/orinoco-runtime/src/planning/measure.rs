@@ -73,6 +73,13 @@ pub(super) struct OnDevice {
 }
 
 impl Measured {
+    /// Returns the needs of a model that another seat executes: none on this board.
+    pub(super) fn of_seat() -> Self {
+        let (weights_bytes, scratch_bytes, building_bytes) = (0, 0, 0);
+        let (engine, tensors) = ("cluster".to_owned(), Vec::new());
+        Self { engine, weights_bytes, scratch_bytes, tensors, building_bytes, on_device: None }
+    }
+
     /// Returns the size of the scratch memory that the model needs.
     pub(crate) fn scratch_size(&self) -> ScratchSize {
         let device_bytes = self.on_device.map_or(0, |device| device.scratch_bytes);

@@ -147,9 +147,10 @@ fn models(status: &Status) -> String {
         ]
     });
     let table = output::table(&headings, 2, rows.collect());
-    let notes = status.models.iter().filter_map(|model| {
-        let why = model.energy_per_image.as_ref().and_then(energy_note)?;
-        Some(format!("  {}: {why}", model.name))
+    let notes = status.models.iter().flat_map(|model| {
+        let energy = model.energy_per_image.as_ref().and_then(energy_note);
+        let remote = model.remote.as_ref().map(output::remote_text);
+        remote.into_iter().chain(energy).map(|note| format!("  {}: {note}", model.name))
     });
     std::iter::once(table).chain(notes).collect::<Vec<_>>().join("\n")
 }

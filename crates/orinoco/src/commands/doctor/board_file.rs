@@ -108,6 +108,9 @@ impl Checker<'_> {
         if matches!(stream.source.kind(), SourceKind::Stdin(_)) {
             return skipped("stream", &stream.name, "standard input would be used up");
         }
+        if matches!(stream.source.kind(), SourceKind::Cluster) {
+            return skipped("stream", &stream.name, "its images come from other boards of the cluster");
+        }
         match sources::first_frame(&stream.source, self.clock) {
             Ok(frame) => report("stream", &stream.name, PartState::Ok, format!("{}: {frame}", stream.source)),
             Err(fault) => {
@@ -172,7 +175,9 @@ impl Checker<'_> {
     /// Runs the board without its outputs for one frame of each stream.
     fn trial(&self, board: &Board) -> MachinePart {
         let mut trial = board.clone();
-        trial.streams.retain(|stream| !matches!(stream.source.kind(), SourceKind::Stdin(_)));
+        trial
+            .streams
+            .retain(|stream| !matches!(stream.source.kind(), SourceKind::Stdin(_) | SourceKind::Cluster));
         if trial.streams.is_empty() {
             return skipped("trial", "one frame", "no stream has a source that may be tried");
         }

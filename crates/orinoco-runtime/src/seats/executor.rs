@@ -1,0 +1,332 @@
+//! Executor of a model that another seat executes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use orinoco_board::{SeatFallback, SeatSpec};
+use orinoco_core::{Diagnosis, InferenceResult, ModelId, Nanos, codes};
+use orinoco_pipeline::{Executed, Executor, Frame, Request, StageSetter, StageTimes, Suspender};
+use orinoco_telemetry::{Event, MissCause, ModelCounter};
+
+use super::{ModelIdentity, SeatBatch};
+use crate::shared::Shared;
+
+/// Time that a seat has for an answer. A lane waits for at most two seconds, all models of a frame together.
+const ANSWER_MAX: Duration = Duration::from_millis(1500);
+/// Time for which the seat is not asked again after it refused images, failed, or was late: frames would wait in vain.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// Model of a board as another seat executes it.
+pub(crate) struct SeatModel {
+    /// Name of the model on the board.
+    pub(crate) name: Arc<str>,
+    pub(crate) id: ModelId,
+    pub(crate) spec: SeatSpec,
+    pub(crate) identity: ModelIdentity,
+    /// Maximum number of images that are sent together.
+    pub(crate) batch: usize,
+}
+
+/// Sends images to the seat, and falls back where it does not infer them.
+pub(crate) struct SeatExecutor {
+    model: SeatModel,
+    /// The model on this board, if it is loaded.
+    local: Option<Box<dyn Executor>>,
+    shared: Shared,
+    /// Images that the seat had inferred when it went offline, while that is so.
+    offline_since: Option<u64>,
+    /// Time until which the seat is not asked, and the cause.
+    retry: Option<(Nanos, MissCause)>,
+    /// Fault of the seat that was reported last.
+    reported: Option<String>,
+}
+
+impl SeatExecutor {
+    pub(crate) fn new(model: SeatModel, local: Option<Box<dyn Executor>>, shared: &Shared) -> Self {
+        let (offline_since, retry, reported) = (None, None, None);
+        Self { model, local, shared: shared.clone(), offline_since, retry, reported }
+    }
+
+    /// Returns whether the seat is to be asked at `now`, or the cause for which it is not.
+    fn readiness(&self, now: Nanos) -> Result<(), MissCause> {
+        match self.retry {
+            Some((until, cause)) if now < until => Err(cause),
+            _ => self.shared.seats.readiness(&self.model.spec.name),
+        }
+    }
+
+    /// Counts images that the seat does not infer, and does with them what the board file says. `None`: they were not sent to it.
+    fn miss(
+        &mut self,
+        cause: MissCause,
+        why: Option<&Diagnosis>,
+        frames: &[Frame],
+        results: &mut [InferenceResult],
+    ) -> Result<Executed, Diagnosis> {
+        let (count, now) = (frames.len() as u64, self.shared.clock.now());
+        let telemetry = self.shared.telemetry.model(self.model.id);
+        let before = telemetry.count(ModelCounter::Missed(cause), count, now);
+        let is_news = match (cause, why) {
+            (MissCause::Offline, _) => {
+                let inferred = telemetry.read(|fold| fold.remote.images);
+                self.offline_since.replace(inferred).is_none()
+            }
+            (MissCause::Failed, Some(why)) => {
+                let fault = Some(why.cause.clone());
+                std::mem::replace(&mut self.reported, fault.clone()) != fault
+            }
+            (_, why) => before == 0 && why.is_some(),
+        };
+        if is_news {
+            let (model, seat) = (self.model.name.to_string(), self.model.spec.name.clone());
+            let why = self.report(why);
+            self.shared.events.emit(Event::SeatMissed { model, seat, why });
+        }
+        match &mut self.local {
+            Some(local) => local.execute(frames, results).map(Executed::Done),
+            None => Ok(Executed::Skipped),
+        }
+    }
+
+    /// Reports that the seat infers images again after it was offline, once it has.
+    fn recover(&mut self) {
+        let telemetry = self.shared.telemetry.model(self.model.id);
+        let inferred = telemetry.read(|fold| fold.remote.images);
+        if self.offline_since.take_if(|before| inferred > *before).is_some() {
+            let (model, seat) = (self.model.name.to_string(), self.model.spec.name.clone());
+            self.shared.events.emit(Event::SeatRecovered { model, seat });
+        }
+    }
+
+    /// Makes the report of a miss: the seat's own fault, or that it is offline.
+    fn report(&self, why: Option<&Diagnosis>) -> Diagnosis {
+        let then = match self.model.spec.fallback {
+            SeatFallback::Skip => "frames go on without this model",
+            SeatFallback::Local => "this board executes the model",
+        };
+        let subject = format!("model {}", self.model.name);
+        let (code, seat, cause, next) = match why {
+            Some(why) => (why.code, &*why.subject, &*why.cause, &*why.next),
+            None => {
+                let next = "see `orinoco status`, and the journal of that board";
+                (&codes::SEAT_OFFLINE, &*format!("seat {}", self.model.spec.name), "it is offline", next)
+            }
+        };
+        Diagnosis::new(code, subject, format!("{seat}: {cause}; {then}"), next)
+    }
+}
+
+/// Returns the cause of a failed step. What has no code of ours is the lane's own limit on the time.
+fn cause_of(why: &Diagnosis) -> MissCause {
+    let causes = [
+        (&codes::SEAT_OFFLINE, MissCause::Offline),
+        (&codes::SEAT_FAILED, MissCause::Failed),
+        (&codes::REQUEST_OVERLOAD, MissCause::Overloaded),
+    ];
+    let found = causes.iter().find(|(code, _)| code.id == why.code.id);
+    found.map_or(MissCause::Late, |(_, cause)| *cause)
+}
+
+impl Executor for SeatExecutor {
+    fn batch_max(&self) -> usize {
+        self.model.batch
+    }
+
+    fn execute(
+        &mut self,
+        frames: &[Frame],
+        results: &mut [InferenceResult],
+    ) -> Result<StageTimes, Diagnosis> {
+        match &mut self.local {
+            Some(local) => local.execute(frames, results),
+            None => Err(self.report(None)),
+        }
+    }
+
+    fn begin(
+        &mut self,
+        frames: &[Frame],
+        results: &mut [InferenceResult],
+        suspender: &mut Suspender<'_>,
+    ) -> Result<Executed, Diagnosis> {
+        let now = self.shared.clock.now();
+        if let Err(cause) = self.readiness(now) {
+            return self.miss(cause, None, frames, results);
+        }
+        self.recover();
+        let batch = SeatBatch {
+            model: Arc::clone(&self.model.name),
+            identity: self.model.identity,
+            images: frames.iter().map(Frame::share).collect(),
+            deadline: now + ANSWER_MAX,
+            clock: Arc::clone(&self.shared.clock),
+            answer: suspender.suspend(),
+        };
+        self.shared.seats.infer(&self.model.spec.name, batch);
+        // The seat answers in time, also that it could not. The lane's own limit is for a connection that hangs.
+        Ok(Executed::Suspended(2 * ANSWER_MAX))
+    }
+
+    fn fall_back(
+        &mut self,
+        frames: &[Frame],
+        results: &mut [InferenceResult],
+        why: &Diagnosis,
+    ) -> Option<Result<Executed, Diagnosis>> {
+        let cause = cause_of(why);
+        if matches!(cause, MissCause::Failed | MissCause::Late) {
+            self.retry = Some((self.shared.clock.now() + RETRY, cause));
+        }
+        Some(self.miss(cause, Some(why), frames, results))
+    }
+
+    fn show_stage(&mut self, stage: StageSetter) {
+        if let Some(local) = &mut self.local {
+            local.show_stage(stage);
+        }
+    }
+
+    fn answer(&mut self, request: Request) {
+        match &mut self.local {
+            Some(local) => local.answer(request),
+            None => {
+                let seat = &self.model.spec.name;
+                let next = format!("send the request to the board of seat {seat}");
+                request.fail(&codes::REQUEST_INVALID, format!("seat {seat} executes this model"), next);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+    use crate::testing;
+    use orinoco_core::{ClassScore, Code, FrameDesc, PixelFormat};
+    use orinoco_pipeline::{Slot, SlotPool};
+    use orinoco_telemetry::EventSink;
+
+    /// Codes of the images that were missed, and `recovered`.
+    #[derive(Default)]
+    struct Codes(Mutex<Vec<&'static str>>);
+
+    impl EventSink for Codes {
+        fn emit(&self, event: Event) {
+            let code = match event {
+                Event::SeatMissed { why, .. } => why.code.id,
+                Event::SeatRecovered { .. } => "recovered",
+                _ => return,
+            };
+            self.0.lock().expect("not poisoned").push(code);
+        }
+    }
+
+    /// A local model that finds one class.
+    struct Local;
+
+    impl Executor for Local {
+        fn batch_max(&self) -> usize {
+            1
+        }
+
+        fn execute(&mut self, _: &[Frame], results: &mut [InferenceResult]) -> Result<StageTimes, Diagnosis> {
+            results.iter_mut().for_each(|result| result.classes = vec![ClassScore::default()]);
+            Ok(StageTimes::default())
+        }
+    }
+
+    fn executor(fallback: SeatFallback) -> (SeatExecutor, Arc<Codes>) {
+        let events = Arc::new(Codes::default());
+        let shared = Shared { events: Arc::<Codes>::clone(&events), ..testing::shared() };
+        let model = SeatModel {
+            name: "m".into(),
+            id: shared.telemetry.add_model(),
+            spec: SeatSpec { name: "b".to_owned(), fallback },
+            identity: ModelIdentity([0; 32]),
+            batch: 4,
+        };
+        let local: Option<Box<dyn Executor>> = match fallback {
+            SeatFallback::Local => Some(Box::new(Local)),
+            SeatFallback::Skip => None,
+        };
+        (SeatExecutor::new(model, local, &shared), events)
+    }
+
+    fn frames(count: usize) -> Vec<Frame> {
+        let frame = |_| {
+            let slot = SlotPool::new(1, 1).try_take().expect("it is free");
+            let desc = FrameDesc::packed(PixelFormat::Gray8, 1, 1);
+            Frame::new(desc, Slot::Owned(slot), Nanos(0)).expect("it fits")
+        };
+        (0..count).map(frame).collect()
+    }
+
+    fn fails(executor: &mut SeatExecutor, code: &'static Code, count: usize) -> (Executed, usize) {
+        let mut results = vec![InferenceResult::default(); count];
+        let why = Diagnosis::new(code, "seat b", "it failed", "look");
+        let done = executor.fall_back(&frames(count), &mut results, &why);
+        let done = done.expect("it has another way").expect("frames go on");
+        (done, results.iter().filter(|result| !result.classes.is_empty()).count())
+    }
+
+    fn missed(executor: &SeatExecutor) -> [u64; 4] {
+        let model = executor.shared.telemetry.model(executor.model.id);
+        model.read(|fold| MissCause::ALL.map(|cause| fold.remote.missed(cause)))
+    }
+
+    #[test]
+    fn images_that_the_seat_does_not_infer_are_counted_by_cause_and_reported_once() {
+        let (mut executor, events) = executor(SeatFallback::Skip);
+        for code in [
+            &codes::SEAT_OFFLINE,
+            &codes::SEAT_OFFLINE,
+            &codes::REQUEST_EXPIRED,
+            &codes::REQUEST_OVERLOAD,
+            &codes::ENGINE_RUN,
+            &codes::SEAT_FAILED,
+        ] {
+            let (done, results) = fails(&mut executor, code, 3);
+            assert!(matches!(done, Executed::Skipped) && results == 0, "{done:?}");
+        }
+        // What has no code of a seat is the lane's limit on the time.
+        assert_eq!(missed(&executor), [6, 3, 6, 3]);
+        let reported = events.0.lock().expect("not poisoned").clone();
+        assert_eq!(reported, ["E1005", "E0803", "E0802", "E1006"]);
+    }
+
+    #[test]
+    fn a_local_model_infers_what_the_seat_does_not() {
+        let (mut executor, _) = executor(SeatFallback::Local);
+        let (done, results) = fails(&mut executor, &codes::SEAT_OFFLINE, 4);
+        assert!(matches!(done, Executed::Done(_)) && results == 4, "{done:?}");
+        assert_eq!(missed(&executor), [4, 0, 0, 0]);
+    }
+
+    #[test]
+    fn another_fault_of_the_seat_is_reported_too() {
+        let (mut executor, events) = executor(SeatFallback::Skip);
+        let mut fail = |cause: &str| {
+            let why = Diagnosis::new(&codes::SEAT_FAILED, "seat b", cause, "look");
+            executor.fall_back(&frames(1), &mut [InferenceResult::default()], &why)
+        };
+        for cause in ["no such model", "no such model", "other labels"] {
+            assert!(matches!(fail(cause), Some(Ok(Executed::Skipped))));
+        }
+        assert_eq!(*events.0.lock().expect("not poisoned"), ["E1006", "E1006"]);
+    }
+
+    #[test]
+    fn a_seat_that_failed_is_left_alone_for_a_while() {
+        let (mut executor, _) = executor(SeatFallback::Skip);
+        let offline = Err(MissCause::Offline);
+        assert_eq!(executor.readiness(Nanos(0)), offline);
+        fails(&mut executor, &codes::SEAT_FAILED, 1);
+        let now = executor.shared.clock.now();
+        assert_eq!(executor.readiness(now), Err(MissCause::Failed));
+        assert_eq!(executor.readiness(now + RETRY), offline, "it is asked again");
+        fails(&mut executor, &codes::REQUEST_EXPIRED, 1);
+        assert_eq!(executor.readiness(now), Err(MissCause::Late));
+    }
+}

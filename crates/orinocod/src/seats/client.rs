@@ -1,0 +1,94 @@
+//! Thread of a board whose images another seat infers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use orinoco_collective::TcpGroup;
+use orinoco_core::{Diagnosis, InferenceResult, codes};
+use orinoco_runtime::SeatBatch;
+
+use super::faults::{SLOW_SEAT, offline};
+use super::inbox::{Inbox, Next};
+use super::messages::{MESSAGE_MAX, receive, send};
+
+use super::wire::{decode_answer, encode_request};
+use crate::journal::{self, Level};
+
+/// Interval at which a client without images shows the server that it is there.
+const SIGN_EVERY: Duration = Duration::from_secs(1);
+
+/// One seat that infers images of this board.
+pub(super) struct Client {
+    pub(super) seat: String,
+    /// Group of the two boards.
+    pub(super) pair: TcpGroup,
+    pub(super) inbox: Arc<Inbox>,
+}
+
+/// The connection with the server is of no use any more.
+struct Lost(String);
+
+impl Client {
+    /// Sends batches until the epoch is over or the connection fails.
+    pub(super) fn run(mut self) {
+        let (mut message, mut buffer) = (Vec::new(), Vec::new());
+        loop {
+            let done = match self.inbox.next(SIGN_EVERY) {
+                Next::Batch(batch) => self.infer(batch, &mut message, &mut buffer),
+                Next::Idle => send(&mut self.pair, &[]).map_err(|why| Lost(why.to_string())),
+                Next::Closed => return,
+            };
+            if let Err(Lost(why)) = done {
+                journal::log(
+                    Level::Warning,
+                    &format!("cluster connection to seat={} lost: {why}", self.seat),
+                );
+                let waiting = self.inbox.close();
+                return waiting.into_iter().for_each(|batch| batch.fail(offline(&self.seat)));
+            }
+        }
+    }
+
+    fn infer(&mut self, batch: SeatBatch, message: &mut Vec<u8>, buffer: &mut Vec<u8>) -> Result<(), Lost> {
+        let rest = batch.rest();
+        if rest.is_zero() {
+            let (cause, next) = ("earlier images took too long", SLOW_SEAT);
+            let why = Diagnosis::new(&codes::REQUEST_EXPIRED, format!("seat {}", self.seat), cause, next);
+            batch.fail(why);
+            return Ok(());
+        }
+        encode_request(&batch, rest, message);
+        if message.len() > MESSAGE_MAX {
+            let (cause, next) =
+                ("the images are too large to be sent together", "lower `batch` of the model");
+            let why = Diagnosis::new(&codes::SEAT_FAILED, format!("seat {}", self.seat), cause, next);
+            batch.fail(why);
+            return Ok(());
+        }
+        let images = batch.images.len();
+        let answered = self.exchange(message, buffer, images);
+        match answered {
+            Ok(answer) => {
+                batch.answer.resume(answer);
+                Ok(())
+            }
+            Err(lost) => {
+                batch.fail(offline(&self.seat));
+                Err(lost)
+            }
+        }
+    }
+
+    fn exchange(
+        &mut self,
+        message: &[u8],
+        buffer: &mut Vec<u8>,
+        images: usize,
+    ) -> Result<Result<Vec<InferenceResult>, Diagnosis>, Lost> {
+        let lost = |why: orinoco_collective::CollectiveError| Lost(why.to_string());
+        send(&mut self.pair, message).map_err(lost)?;
+        let answer = receive(&mut self.pair, buffer).map_err(lost)?;
+        let answer = answer.ok_or_else(|| Lost("its answer is too long".to_owned()))?;
+        Ok(decode_answer(answer, images, &self.seat))
+    }
+}

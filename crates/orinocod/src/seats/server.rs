@@ -1,0 +1,91 @@
+//! Thread of a board that infers images of another seat.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use orinoco_collective::{CollectiveError, TcpGroup};
+use orinoco_core::{Diagnosis, InferenceResult, codes};
+use orinoco_pipeline::{Answer, NextAnswer};
+use orinoco_runtime::ServedModels;
+
+use super::faults::SLOW_SEAT;
+use super::links::SeatLinks;
+use super::messages::{MESSAGE_MAX, receive, send};
+use super::wire::{Images, decode_request, encode_answer};
+use crate::journal::{self, Level};
+
+/// One seat whose images this board infers.
+pub(super) struct Server {
+    pub(super) seat: String,
+    /// Group of the two boards.
+    pub(super) pair: TcpGroup,
+    pub(super) links: Arc<SeatLinks>,
+    /// The epoch is over.
+    pub(super) stop: Arc<AtomicBool>,
+}
+
+impl Server {
+    /// Answers requests until the epoch is over, the client leaves, or the connection fails.
+    pub(super) fn run(mut self) {
+        let (mut buffer, mut message) = (Vec::new(), Vec::new());
+        while !self.stop.load(Ordering::Acquire) {
+            match self.serve(&mut buffer, &mut message) {
+                Ok(true) => {}
+                Ok(false) => {
+                    let text =
+                        format!("cluster connection to seat={} closed: its message is too long", self.seat);
+                    return journal::log(Level::Warning, &text);
+                }
+                Err(why) => {
+                    let text = format!("cluster connection to seat={} closed: {why}", self.seat);
+                    return journal::log(Level::Info, &text);
+                }
+            }
+        }
+    }
+
+    /// Answers one request. Returns whether the connection can be used further.
+    fn serve(&mut self, buffer: &mut Vec<u8>, message: &mut Vec<u8>) -> Result<bool, CollectiveError> {
+        match receive(&mut self.pair, buffer)? {
+            None => return Ok(false),
+            // A sign that the client is there.
+            Some([]) => return Ok(true),
+            Some(_) => {}
+        }
+        // The frames keep the message's bytes until they are inferred.
+        encode_answer(&self.infer(std::mem::take(buffer)), message);
+        if message.len() > MESSAGE_MAX {
+            let (cause, next) = ("the results are too large", "lower `batch` of the model");
+            encode_answer(&Err(Diagnosis::new(&codes::SEAT_FAILED, "the results", cause, next)), message);
+        }
+        send(&mut self.pair, message)?;
+        Ok(true)
+    }
+
+    fn infer(&self, request: Vec<u8>) -> Result<Vec<InferenceResult>, Diagnosis> {
+        let Some(served) = self.links.served() else {
+            let (cause, next) = ("it is starting", "wait until it has started");
+            return Err(Diagnosis::new(&codes::SEAT_OFFLINE, "the seat", cause, next));
+        };
+        infer(served, decode_request(request, &**served.clock())?)
+    }
+}
+
+/// Infers images, and waits for the results as long as somebody needs them.
+fn infer(served: &ServedModels, images: Images) -> Result<Vec<InferenceResult>, Diagnosis> {
+    let Images { model, identity, frames, time } = images;
+    let deadline = served.clock().now() + time;
+    let answers = served.infer(&model, &identity, frames, deadline)?;
+    loop {
+        match answers.next(Some(deadline)) {
+            NextAnswer::Answer(Answer::Results(results)) => return Ok(results),
+            NextAnswer::Answer(Answer::Failed(why)) => return Err(why),
+            NextAnswer::Answer(Answer::Part(_) | Answer::Last(_)) => {}
+            NextAnswer::Pending | NextAnswer::Ended => {
+                let cause = format!("no result within {} ms", time.as_millis());
+                let subject = format!("model {model}");
+                return Err(Diagnosis::new(&codes::REQUEST_EXPIRED, subject, cause, SLOW_SEAT));
+            }
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! A stream on one emulated board whose second model runs on another: results, a reset of that board, and its return. The second
+//! model classifies digits, because it is small: what it takes people for is of no interest, but that it is the same everywhere.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use orinoco_api::{ModelStatus, Status};
+use orinoco_rig::{Board, Boards, Fault, Flavour, Link, Options};
+use orinoco_tests::{make_cluster, root, shared};
+use serde_json::Value;
+
+use super::{put, put_model, put_text, run, stage_all};
+
+/// Port of both seats.
+const PORT: u16 = 4711;
+/// Maximum time that the test waits for a daemon.
+const WAIT_MAX: Duration = Duration::from_secs(180);
+/// Time in which the stream must go on without the other board.
+const GOES_ON_MAX: Duration = Duration::from_secs(5);
+
+/// Boards, and the keys and list of their cluster.
+struct Cascade {
+    boards: Boards,
+    files: tempfile::TempDir,
+    operator: String,
+    /// ONNX file of the second model.
+    digits: String,
+}
+
+impl Cascade {
+    fn stage() -> Option<Self> {
+        let digits = shared("models/mnist_8.onnx")?;
+        let options = Options { link: Link::Bridge, hurried: true, ..Options::default() };
+        let boards = stage_all(Flavour::Dropbear, &options, 2, &["orinoco", "orinocod"])?;
+        let address = |index: usize| -> SocketAddr {
+            format!("{}:{PORT}", boards[index].address()).parse().expect("an address")
+        };
+        let files = tempfile::tempdir().expect("temporary folder");
+        let operator = make_cluster(files.path(), &[("a", address(0)), ("b", address(1))]);
+        Some(Self { boards, files, operator, digits })
+    }
+
+    /// Copies to a board what its daemon reads. `rest` of the board file follows its cluster.
+    fn prepare(&self, index: usize, rest: &str) {
+        let (board, name) = (&self.boards[index], ["a", "b"][index]);
+        put_model(board);
+        run(board, "mkdir -p /tmp/digits/models");
+        put(board, &root().join("tests/models/mnist_8/model.toml"), "/tmp/digits/model.toml");
+        put(board, Path::new(&self.digits), "/tmp/digits/models/mnist_8.onnx");
+        put(board, &root().join("docs/demo.jpg"), "/tmp/demo.jpg");
+        put(board, &self.files.path().join("members"), "/tmp/members");
+        put(board, &self.files.path().join(format!("{name}.key")), "/tmp/seat.key");
+        let operator = &self.operator;
+        let text = format!(
+            "version = 1\n[inference]\nengines = ['tract']\n[control]\nsocket = '/tmp/orinoco.sock'\n\
+             [cluster]\nlist = 'members'\noperator_key = '{operator}'\nkey = 'seat.key'\n{rest}"
+        );
+        put_text(board, &text, "/tmp/board.toml");
+        run(board, "chmod 600 /tmp/seat.key; mkdir -p /tmp/out");
+    }
+}
+
+/// People in a photo, and the second model on the four best of them, by `seat`.
+fn stream(seat: &str) -> String {
+    format!(
+        "[[model]]\nname = 'people'\nmodel = '/tmp/person-nano'\n\
+         [[model]]\nname = 'digits'\nmodel = '/tmp/digits'\nbatch = 1\non = {{ model = 'people', count_max = 4 }}\n{seat}\
+         [[sink]]\nname = 'results'\nkind = 'jsonl'\npath = '/tmp/out/{{stream}}.jsonl'\n\
+         [[stream]]\nname = 'gate'\nsource = '/tmp/demo.jpg?loop=1'\nmodels = ['people', 'digits']\nsinks = ['results']\n"
+    )
+}
+
+const SERVED: &str = "[[model]]\nname = 'digits'\nmodel = '/tmp/digits'\nbatch = 1\n\
+                      [[stream]]\nname = 'cluster'\nsource = 'cluster://'\nmodels = ['digits']\n";
+
+fn start(board: &Board) {
+    run(
+        board,
+        "cd /tmp && (setsid /tmp/orinocod --board /tmp/board.toml >/tmp/log 2>&1 </dev/null &) ; sleep 0.1",
+    );
+}
+
+/// Asks for the state of the second model on the first board until it is as wanted.
+fn until(board: &Board, is_wanted: impl Fn(&ModelStatus) -> bool) -> ModelStatus {
+    let begin = Instant::now();
+    loop {
+        let output = board.ssh("/tmp/orinoco --json status --socket /tmp/orinoco.sock").expect("ssh starts");
+        let status: Option<Status> = serde_json::from_slice(&output.stdout).ok();
+        let model = status.and_then(|status| status.models.into_iter().find(|model| model.name == "digits"));
+        match model {
+            Some(model) if is_wanted(&model) => return model,
+            model => assert!(begin.elapsed() < WAIT_MAX, "{model:?}\n{}", run(board, "cat /tmp/log")),
+        }
+        thread::sleep(Duration::from_millis(100));
+    }
+}
+
+fn remote(model: &ModelStatus) -> u64 {
+    model.remote.as_ref().expect("it has a seat").images
+}
+
+fn missed(model: &ModelStatus) -> u64 {
+    model.remote.as_ref().expect("it has a seat").missed.iter().map(|missed| missed.images).sum()
+}
+
+/// Results of the second model by frame: the object, and what was found in it. The last frame may not be complete.
+fn results(text: &str) -> Vec<Vec<String>> {
+    let mut frames: Vec<Vec<String>> = Vec::new();
+    for line in text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
+        let seq = line["seq"].as_u64().expect("a number") as usize;
+        frames.resize(seq + 1, Vec::new());
+        if line["model"] == "digits" {
+            frames[seq].push(format!("{} {}", line["object"], line["classes"]));
+        }
+    }
+    frames.pop();
+    frames
+}
+
+#[test]
+#[ignore = "boots emulated boards; `make test-boards` runs it"]
+fn a_stream_goes_on_without_the_board_of_its_second_model_and_uses_it_again() {
+    let Some(cascade) = Cascade::stage() else { return };
+    let (a, b) = (&cascade.boards[0], &cascade.boards[1]);
+    cascade.boards.alone().expect("no other boards");
+    cascade.prepare(0, &stream("seat = 'b'\n"));
+    cascade.prepare(1, SERVED);
+
+    // What one board finds.
+    put_text(a, &format!("version = 1\n[inference]\nengines = ['tract']\n{}", stream("")), "/tmp/alone.toml");
+    run(a, "/tmp/orinoco run --board /tmp/alone.toml --frames 3 && mv /tmp/out/gate.jsonl /tmp/alone.jsonl");
+    let expected = results(&run(a, "cat /tmp/alone.jsonl")).swap_remove(0);
+    assert!(expected.len() == 4 && expected[0].contains("score"), "{expected:?}");
+
+    start(b);
+    start(a);
+    let before = until(a, |model| remote(model) >= 10);
+    b.fault(&Fault::Reset).expect("the board is reset");
+    let reset = Instant::now();
+    let gone = until(a, |model| missed(model) > missed(&before));
+    println!("it went on after {} ms: {:?}", reset.elapsed().as_millis(), gone.remote);
+    assert!(reset.elapsed() < GOES_ON_MAX, "{:?}", reset.elapsed());
+    until(a, |model| missed(model) >= missed(&gone) + 4);
+
+    b.wait_for_boots(2, WAIT_MAX).expect("it boots again");
+    for program in ["orinoco", "orinocod"] {
+        put(b, &orinoco_tests::cross_binary(program).expect("it was there"), &format!("/tmp/{program}"));
+    }
+    cascade.prepare(1, SERVED);
+    start(b);
+    let back = until(a, |model| remote(model) >= remote(&gone) + 10);
+    println!("it is used again: {:?}", back.remote);
+    run(a, "kill $(pidof orinocod); while pidof orinocod >/dev/null; do sleep 0.1; done");
+    let frames = results(&run(a, "cat /tmp/out/gate.jsonl"));
+    // The board may have been reset between two objects of a frame.
+    let is_part = |found: &&Vec<String>| found.iter().all(|result| expected.contains(result));
+    assert!(frames.iter().all(|found| is_part(&found)), "{frames:?}");
+    let skipped = frames.iter().filter(|found| **found != expected);
+    let (all, skipped) = (frames.len(), skipped.count());
+    println!("{all} frames, {skipped} of them without the second model");
+    assert!(skipped > 0 && skipped < all);
+    assert!(4 * skipped as u64 >= missed(&back) && missed(&back) > 0, "{skipped} frames, {:?}", back.remote);
+}
