@@ -10,8 +10,8 @@ use super::frames::{Quiet, clock, telemetry};
 use super::lane::{BATCH_MAX, MODEL, SOUND, live};
 use crate::sync::{join, spawn};
 use crate::{
-    Answer, BoundPlan, Executed, Executor, Frame, Lane, LaneEntry, NextAnswer, Priority, Request, StageTimes,
-    Stop, Suspender, answer_channel,
+    Answer, BoundPlan, Executed, Executor, Frame, Lane, LaneEntry, NextAnswer, Priority, Request,
+    RequestInputs, StageTimes, Stop, Suspender, answer_channel,
 };
 
 /// An engine that computes elsewhere: other threads answer, and lose the answer to every third batch.
@@ -82,7 +82,7 @@ fn a_lane_may_be_closed_while_it_waits_for_answers() {
 /// Sends a request and waits for its end, which comes in any case.
 fn ask(entry: &LaneEntry) {
     let (answers, receiver) = answer_channel(&clock());
-    let (name, inputs) = ("m".into(), Vec::new());
+    let (name, inputs) = ("m".into(), RequestInputs::Tensors(Vec::new()));
     let request = Request { model: MODEL, name, inputs, deadline: None, priority: Priority(0), answers };
     // Refused or not, it is answered.
     let _ = entry.request(request);
