@@ -11,8 +11,11 @@ use orinoco_rig::{Board, Boards, Fault, Flavour, Link, Options};
 use orinoco_tests::{make_cluster, root, shared};
 use serde_json::Value;
 
+use super::group::next_line;
 use super::{put, put_model, put_text, run, stage_all};
 
+/// Size of the photo, in pixels.
+const SIZE: (u32, u32) = (640, 360);
 /// Port of both seats.
 const PORT: u16 = 4711;
 /// Maximum time that the test waits for a daemon.
@@ -38,6 +41,10 @@ impl Cascade {
             format!("{}:{PORT}", boards[index].address()).parse().expect("an address")
         };
         let files = tempfile::tempdir().expect("temporary folder");
+        // An emulated core encrypts a few megabytes in a second.
+        let photo = image::open(root().join("docs/demo.jpg")).expect("an image with people").to_rgb8();
+        let photo = image::imageops::resize(&photo, SIZE.0, SIZE.1, image::imageops::FilterType::Triangle);
+        photo.save(files.path().join("photo.png")).expect("written");
         let operator = make_cluster(files.path(), &[("a", address(0)), ("b", address(1))]);
         Some(Self { boards, files, operator, digits })
     }
@@ -49,7 +56,7 @@ impl Cascade {
         run(board, "mkdir -p /tmp/digits/models");
         put(board, &root().join("tests/models/mnist_8/model.toml"), "/tmp/digits/model.toml");
         put(board, Path::new(&self.digits), "/tmp/digits/models/mnist_8.onnx");
-        put(board, &root().join("docs/demo.jpg"), "/tmp/demo.jpg");
+        put(board, &self.files.path().join("photo.png"), "/tmp/photo.png");
         put(board, &self.files.path().join("members"), "/tmp/members");
         put(board, &self.files.path().join(format!("{name}.key")), "/tmp/seat.key");
         let operator = &self.operator;
@@ -62,13 +69,13 @@ impl Cascade {
     }
 }
 
-/// People in a photo, and the second model on the four best of them, by `seat`.
+/// People in a photo, and the second model on the best of them, by `seat`.
 fn stream(seat: &str) -> String {
     format!(
         "[[model]]\nname = 'people'\nmodel = '/tmp/person-nano'\n\
-         [[model]]\nname = 'digits'\nmodel = '/tmp/digits'\nbatch = 1\non = {{ model = 'people', count_max = 4 }}\n{seat}\
+         [[model]]\nname = 'digits'\nmodel = '/tmp/digits'\nbatch = 1\non = {{ model = 'people', count_max = 1 }}\n{seat}\
          [[sink]]\nname = 'results'\nkind = 'jsonl'\npath = '/tmp/out/{{stream}}.jsonl'\n\
-         [[stream]]\nname = 'gate'\nsource = '/tmp/demo.jpg?loop=1'\nmodels = ['people', 'digits']\nsinks = ['results']\n"
+         [[stream]]\nname = 'gate'\nsource = '/tmp/photo.png?loop=1'\nmodels = ['people', 'digits']\nsinks = ['results']\n"
     )
 }
 
@@ -132,16 +139,22 @@ fn a_stream_goes_on_without_the_board_of_its_second_model_and_uses_it_again() {
     put_text(a, &format!("version = 1\n[inference]\nengines = ['tract']\n{}", stream("")), "/tmp/alone.toml");
     run(a, "/tmp/orinoco run --board /tmp/alone.toml --frames 3 && mv /tmp/out/gate.jsonl /tmp/alone.jsonl");
     let expected = results(&run(a, "cat /tmp/alone.jsonl")).swap_remove(0);
-    assert!(expected.len() == 4 && expected[0].contains("score"), "{expected:?}");
+    assert!(expected.len() == 1 && expected[0].contains("score"), "{expected:?}");
 
     start(b);
     start(a);
     let before = until(a, |model| remote(model) >= 10);
+    // The log is read by one command that waits there: each connection and status takes the emulated core a second.
+    let watch = "n=$(grep -c E1005 /tmp/log); echo watching; \
+                 while [ $(grep -c E1005 /tmp/log) = $n ]; do usleep 100000; done; echo reported";
+    let mut watcher = a.spawn(watch).expect("ssh starts");
+    assert_eq!(next_line(&mut watcher), "watching");
     b.fault(&Fault::Reset).expect("the board is reset");
     let reset = Instant::now();
-    let gone = until(a, |model| missed(model) > missed(&before));
-    println!("it went on after {} ms: {:?}", reset.elapsed().as_millis(), gone.remote);
+    assert_eq!(next_line(&mut watcher), "reported");
+    println!("it went on after {} ms at most", reset.elapsed().as_millis());
     assert!(reset.elapsed() < GOES_ON_MAX, "{:?}", reset.elapsed());
+    let gone = until(a, |model| missed(model) > missed(&before));
     until(a, |model| missed(model) >= missed(&gone) + 4);
 
     b.wait_for_boots(2, WAIT_MAX).expect("it boots again");
@@ -161,5 +174,5 @@ fn a_stream_goes_on_without_the_board_of_its_second_model_and_uses_it_again() {
     let (all, skipped) = (frames.len(), skipped.count());
     println!("{all} frames, {skipped} of them without the second model");
     assert!(skipped > 0 && skipped < all);
-    assert!(4 * skipped as u64 >= missed(&back) && missed(&back) > 0, "{skipped} frames, {:?}", back.remote);
+    assert!(skipped as u64 >= missed(&back) && missed(&back) > 0, "{skipped} frames, {:?}", back.remote);
 }
