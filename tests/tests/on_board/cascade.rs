@@ -135,7 +135,7 @@ fn a_stream_goes_on_without_the_board_of_its_second_model_and_uses_it_again() {
     cascade.prepare(0, &stream("seat = 'b'\n"));
     cascade.prepare(1, SERVED);
 
-    // What one board finds.
+    // The first board alone gives the results that the two must give together.
     put_text(a, &format!("version = 1\n[inference]\nengines = ['tract']\n{}", stream("")), "/tmp/alone.toml");
     run(a, "/tmp/orinoco run --board /tmp/alone.toml --frames 3 && mv /tmp/out/gate.jsonl /tmp/alone.jsonl");
     let expected = results(&run(a, "cat /tmp/alone.jsonl")).swap_remove(0);
