@@ -90,9 +90,10 @@ impl SeatExecutor {
 
     /// Reports that the seat infers images again after it was offline, once it has.
     fn recover(&mut self) {
+        let Some(before) = self.offline_since else { return };
         let telemetry = self.shared.telemetry.model(self.model.id);
-        let inferred = telemetry.read(|fold| fold.remote.images);
-        if self.offline_since.take_if(|before| inferred > *before).is_some() {
+        if telemetry.read(|fold| fold.remote.images) > before {
+            self.offline_since = None;
             let (model, seat) = (self.model.name.to_string(), self.model.spec.name.clone());
             self.shared.events.emit(Event::SeatRecovered { model, seat });
         }

@@ -10,7 +10,6 @@ use orinoco_runtime::SeatBatch;
 use super::faults::{SLOW_SEAT, offline};
 use super::inbox::{Inbox, Next};
 use super::messages::{MESSAGE_MAX, receive, send};
-
 use super::wire::{decode_answer, encode_request};
 use crate::journal::{self, Level};
 
