@@ -57,11 +57,26 @@ pub(crate) fn summarise(results: Results, streams: AllEnded, models: Vec<ModelSu
 pub(crate) fn summarise_model(loaded: &LoadedModel) -> ModelSummary {
     let refused = loaded.chosen.refused.iter();
     ModelSummary {
-        name: loaded.name.clone(),
         file: loaded.model.file.display().to_string(),
-        engine: loaded.chosen.name.to_owned(),
         engine_version: loaded.chosen.version.clone(),
-        batch: loaded.binding.batch,
+        refused: refused.map(|r| RefusedJson { engine: r.engine.to_owned(), why: r.why.clone() }).collect(),
+        ..unused_model(&loaded.name, loaded.chosen.name, loaded.binding.batch)
+    }
+}
+
+/// Makes the summary of a model that another seat executes.
+pub(crate) fn summarise_seat_model(spec: &BoardModel, engine: &str) -> ModelSummary {
+    ModelSummary { remote: remote_of(spec), ..unused_model(&spec.name, engine, spec.batch) }
+}
+
+/// Makes the summary of a model that has inferred nothing.
+fn unused_model(name: &str, engine: &str, batch: usize) -> ModelSummary {
+    ModelSummary {
+        name: name.to_owned(),
+        file: String::new(),
+        engine: engine.to_owned(),
+        engine_version: String::new(),
+        batch,
         images: 0,
         inferences: 0,
         stages: Vec::new(),
@@ -69,25 +84,6 @@ pub(crate) fn summarise_model(loaded: &LoadedModel) -> ModelSummary {
         not_finite: 0,
         energy_per_image: None,
         remote: None,
-        refused: refused.map(|r| RefusedJson { engine: r.engine.to_owned(), why: r.why.clone() }).collect(),
-    }
-}
-
-/// Makes the summary of a model that another seat executes.
-pub(crate) fn summarise_seat_model(spec: &BoardModel, engine: &str) -> ModelSummary {
-    ModelSummary {
-        name: spec.name.clone(),
-        file: String::new(),
-        engine: engine.to_owned(),
-        engine_version: String::new(),
-        batch: spec.batch,
-        images: 0,
-        inferences: 0,
-        stages: Vec::new(),
-        graph_fallbacks: 0,
-        not_finite: 0,
-        energy_per_image: None,
-        remote: remote_of(spec),
         refused: Vec::new(),
     }
 }
