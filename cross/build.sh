@@ -11,11 +11,10 @@ cd "$here/.."
 prefix=$("$here/toolchain.sh")
 # Without symbols the binaries are a third smaller, which counts where they travel over ssh.
 export CARGO_PROFILE_RELEASE_STRIP=symbols
-cargo --config "$prefix/cross.toml" build --release --package orinoco --package orinocod --package orinoco-helper "$@"
-# Tests on emulated boards read a power monitor and ask the helper with them.
-cargo --config "$prefix/cross.toml" build --release --package orinoco-sensors --package orinoco-helper \
-  --example read_rails --example send_lines
-# Two boards exchange messages with it.
-cargo --config "$prefix/cross.toml" build --release --package orinoco-collective --example conformance --example rdma
+# One selection for all: each has features of its own, with which cargo compiles the shared crates again. The examples run in tests
+# on emulated boards.
+cargo --config "$prefix/cross.toml" build --release --package orinoco --package orinocod --package orinoco-helper \
+  --package orinoco-sensors --package orinoco-collective \
+  --bins --example read_rails --example send_lines --example conformance --example rdma "$@"
 built=${CARGO_TARGET_DIR:-target}/$target/release
 "$here/gate.sh" "$built/orinoco" "$built/orinocod" "$built/orinoco-helper"

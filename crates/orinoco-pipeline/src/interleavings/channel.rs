@@ -34,7 +34,7 @@ fn senders_do_not_wait_for_a_receiver_that_is_gone() {
         let other = sender.clone();
         let senders =
             [sender, other].map(|sender| spawn(move || (0..3).all(|item| sender.send(item).is_ok())));
-        let receiver = spawn(move || drop(receiver.receive(None)));
+        let receiver = spawn(move || _ = receiver.receive(None));
         let sent = senders.map(join);
         join(receiver);
         assert!(sent.contains(&false), "one of them waits for room at the end");
