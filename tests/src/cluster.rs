@@ -1,12 +1,12 @@
 //! Keys and member lists of clusters, made by the program itself.
 
 use std::fs;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 
 use orinoco_api::ClusterKey;
 
-use crate::orinoco;
+use crate::{free_address, orinoco};
 
 /// Makes a key as `command` of `orinoco cluster` says, and returns its public part.
 pub fn cluster_key(command: &[&str]) -> String {
@@ -29,10 +29,6 @@ pub fn make_cluster(dir: &Path, seats: &[(&str, SocketAddr)]) -> String {
 
 /// Makes a cluster of seats on this machine.
 pub fn make_local_cluster(dir: &Path, seats: &[&str]) -> String {
-    let listeners: Vec<_> =
-        seats.iter().map(|_| TcpListener::bind(("127.0.0.1", 0)).expect("a port")).collect();
-    let address = |listener: &TcpListener| listener.local_addr().expect("an address");
-    let seats: Vec<_> =
-        seats.iter().zip(&listeners).map(|(name, listener)| (*name, address(listener))).collect();
+    let seats: Vec<_> = seats.iter().map(|name| (*name, free_address(Ipv4Addr::LOCALHOST))).collect();
     make_cluster(dir, &seats)
 }

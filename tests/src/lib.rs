@@ -3,6 +3,7 @@
 #![expect(clippy::disallowed_methods, reason = "the test waits for real threads or processes")]
 #![allow(clippy::print_stdout, reason = "tests say what they skip")]
 
+mod addresses;
 mod cluster;
 pub mod onnx;
 
@@ -13,6 +14,7 @@ use std::time::{Duration, Instant};
 use orinoco_api::{DetectionJson, ResultLine};
 use orinoco_core::BoxF;
 
+pub use addresses::free_address;
 pub use cluster::{cluster_key, make_cluster, make_local_cluster};
 
 /// Returns the folder of the workspace.

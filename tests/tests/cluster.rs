@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use orinoco_api::{ClusterList, ClusterStatus, Status};
+use orinoco_api::{ClusterList, ClusterStatus, DoctorReport, LinkStatus, LinksReport, PartState, Status};
 use orinoco_tests::{
     assert_one_sentence, binary, cluster_key, make_local_cluster, orinoco, root, signal, wait,
 };
@@ -19,6 +19,22 @@ fn text(path: &Path) -> &str {
     path.to_str().expect("a path that is text")
 }
 
+fn socket(dir: &Path, name: &str) -> PathBuf {
+    dir.join(format!("{name}.sock"))
+}
+
+fn write_board(dir: &Path, name: &str, operator: &str) -> PathBuf {
+    let board = dir.join(format!("{name}.toml"));
+    let text = format!(
+        "version = 1\n[control]\nsocket = '{}'\n\
+         [cluster]\nlist = 'members'\noperator_key = '{operator}'\nkey = '{name}.key'\n\
+         [[stream]]\nname = 'gate'\nsource = 'test://ball?pace=pts'\nmodels = []\n",
+        socket(dir, name).display()
+    );
+    fs::write(&board, text).expect("written");
+    board
+}
+
 struct Daemon {
     child: Child,
     socket: PathBuf,
@@ -26,14 +42,7 @@ struct Daemon {
 
 impl Daemon {
     fn start(dir: &Path, name: &str, operator: &str) -> Self {
-        let (board, socket) = (dir.join(format!("{name}.toml")), dir.join(format!("{name}.sock")));
-        let board_text = format!(
-            "version = 1\n[control]\nsocket = '{}'\n\
-             [cluster]\nlist = 'members'\noperator_key = '{operator}'\nkey = '{name}.key'\n\
-             [[stream]]\nname = 'gate'\nsource = 'test://ball?pace=pts'\nmodels = []\n",
-            socket.display()
-        );
-        fs::write(&board, board_text).expect("written");
+        let (board, socket) = (write_board(dir, name, operator), socket(dir, name));
         let mut command = Command::new(binary("orinocod"));
         command.arg("--board").arg(&board).current_dir(root()).stderr(Stdio::null());
         Self { child: command.spawn().expect("starts"), socket }
@@ -56,6 +65,29 @@ impl Daemon {
     }
 }
 
+/// Waits until the links of seat c are measured, and looks at what `orinoco links` shows.
+fn check_links(c: &Daemon) {
+    let is_measured = |link: &LinkStatus| link.used && link.bytes_per_s.is_some() && link.reason.is_none();
+    c.cluster_until(|cluster| {
+        let others = || cluster.seats.iter().take(2);
+        others().all(|seat| seat.links.iter().any(is_measured)) && cluster.matrix.len() == 6
+    });
+    let links = |form: &[&str]| {
+        let output = orinoco(&[form, &["links", "--socket", text(&c.socket)]].concat()).output();
+        let output = output.expect("orinoco starts");
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).expect("text")
+    };
+    let report: LinksReport = serde_json::from_str(&links(&["--json"])).expect("links");
+    assert_eq!((report.seat.as_str(), report.seats.len(), report.matrix.len()), ("c", 3, 6));
+    let of_a = &report.seats[0].links[0];
+    assert_eq!((of_a.interface.as_deref(), of_a.transport.as_deref()), (Some("lo"), Some("tcp")));
+    assert!(report.seats[2].links.is_empty(), "no link with itself");
+    let shown = links(&[]);
+    let row = shown.lines().find(|line| line.starts_with("a ")).expect("a row for seat a");
+    assert!(row.contains("used") && row.contains("127.0.0.1") && row.ends_with("MB/s"), "{shown}");
+}
+
 fn members(cluster: &ClusterStatus) -> Vec<&str> {
     let members = cluster.seats.iter().filter(|seat| seat.state == "member");
     members.map(|seat| seat.name.as_str()).collect()
@@ -71,6 +103,8 @@ fn boards_form_a_cluster_and_go_on_without_one_that_fails() {
         let cluster = daemon.cluster_until(|cluster| members(cluster) == ["a", "b", "c"]);
         assert_eq!((cluster.name.as_str(), cluster.serial), ("crossing", 1));
     }
+
+    check_links(&c);
 
     c.child.kill().expect("killed");
     c.child.wait().expect("ended");
@@ -118,6 +152,50 @@ fn a_list_is_checked_and_shown() {
     let again =
         orinoco(&["cluster", "keygen", text(&dir.path().join("a.key"))]).output().expect("orinoco starts");
     assert_one_sentence(&again, 2, "E1004", &["a.key", "exists"]);
+}
+
+#[test]
+fn the_doctor_takes_the_seat_for_a_moment() {
+    let dir = tempfile::tempdir().expect("temporary folder");
+    let operator = make_local_cluster(dir.path(), &["a", "b", "c"]);
+    let check = |name: &str| {
+        let board = write_board(dir.path(), name, &operator);
+        let output =
+            orinoco(&["doctor", "--json", "--board", text(&board)]).output().expect("orinoco starts");
+        let report: DoctorReport = serde_json::from_slice(&output.stdout).expect("a report");
+        let parts = report.parts.into_iter().filter(|part| part.kind == "cluster");
+        let shown = parts.map(|part| (part.name, part.state, part.says)).collect::<Vec<_>>();
+        (report.board_file.expect("a verdict").can_run, shown)
+    };
+    let has = |shown: &[(String, PartState, String)], name: &str, state: PartState, words: &str| {
+        let is_it = |(own, of, says): &(String, PartState, String)| {
+            own.ends_with(name) && *of == state && says.contains(words)
+        };
+        assert!(shown.iter().any(is_it), "no {name} {words}: {shown:?}");
+    };
+    let a = Daemon::start(dir.path(), "a", &operator);
+    a.cluster_until(|cluster| cluster.seat == "a");
+    let (can_run, shown) = check("b");
+    assert!(can_run, "{shown:?}");
+    has(&shown, "members", PartState::Ok, "serial 1");
+    has(&shown, "seat a", PartState::Ok, "reachable");
+    has(&shown, "seat b", PartState::Ok, "this board");
+    has(&shown, "seat c", PartState::NotChecked, "did not connect");
+    // The daemon has the address of its own seat.
+    let (can_run, shown) = check("a");
+    assert!(can_run, "{shown:?}");
+    has(&shown, "this board", PartState::NotChecked, "in use");
+    signal(&a.child, "TERM");
+    assert_eq!(wait(a.child, WAIT_MAX).0, Some(0));
+
+    cluster_key(&["keygen", text(&dir.path().join("stolen.key"))]);
+    let (can_run, shown) = check("stolen");
+    assert!(!can_run, "{shown:?}");
+    has(&shown, "stolen.key", PartState::Broken, "has no seat");
+    fs::remove_file(dir.path().join("b.key")).expect("removed");
+    has(&check("b").1, "b.key", PartState::Broken, "b.key");
+    fs::write(dir.path().join("members"), "orinoco-cluster 1\n").expect("written");
+    has(&check("b").1, "members", PartState::Broken, "not signed");
 }
 
 #[test]

@@ -2,13 +2,13 @@
 
 use std::fs::{OpenOptions, Permissions};
 use std::io::Write;
-use std::net::TcpListener;
+use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use orinoco_api::{ErrorReport, PerfReport};
-use orinoco_tests::{assert_one_sentence, orinoco};
+use orinoco_tests::{assert_one_sentence, binary, free_address, orinoco};
 
 fn report(arguments: &[&str]) -> PerfReport {
     let output = orinoco(arguments).output().expect("orinoco starts");
@@ -32,6 +32,59 @@ fn every_operation_is_exact_for_all_sizes() {
             }
         }
     }
+}
+
+/// Writes a stand-in for ssh that runs the command on this machine. The host `gone` cannot be reached.
+fn ssh_stand_in(dir: &Path) -> String {
+    let path = dir.join("ssh-stand-in");
+    let script = "#!/bin/sh\n\
+        while [ \"$1\" != -- ]; do shift; done\n\
+        host=$2; shift 2\n\
+        [ \"$host\" = gone ] && { echo 'ssh: Could not resolve hostname gone' >&2; exit 255; }\n\
+        echo \"$*\" >> \"$(dirname \"$0\")/commands\"\n\
+        exec sh -c \"$*\"\n";
+    let mut file =
+        OpenOptions::new().create_new(true).write(true).mode(0o700).open(&path).expect("a new file");
+    file.write_all(script.as_bytes()).expect("written");
+    path.to_str().expect("a path that is text").to_owned()
+}
+
+#[test]
+fn ranks_are_started_on_hosts_over_ssh() {
+    let dir = tempfile::tempdir().expect("temporary folder");
+    let ssh = ssh_stand_in(dir.path());
+    let port = free_address(Ipv4Addr::LOCALHOST);
+    let program = binary("orinoco");
+    let program = program.to_str().expect("a path that is text");
+    let run = |hosts: &str, form: &[&str]| {
+        let address = port.to_string();
+        let group = ["--hosts", hosts, "--ssh", &ssh, "--program", program, "--address", &address];
+        let sizes = ["-b", "8", "-e", "64K", "-f", "64", "-n", "5", "-c"];
+        orinoco(&[&["perf", "all_reduce"], &group[..], &sizes[..], form].concat())
+            .output()
+            .expect("it starts")
+    };
+    let output = run("one,two,three", &["--json"]);
+    assert!(output.status.success(), "{output:?}");
+    let report: PerfReport = serde_json::from_slice(&output.stdout).expect("a report");
+    assert_eq!((report.ranks, report.transport.as_str()), (3, "tcp"));
+    assert!(report.rows.iter().all(|row| row.wrong == Some(0)), "{report:?}");
+    let commands = std::fs::read_to_string(dir.path().join("commands")).expect("commands");
+    assert_eq!(commands.lines().count(), 3);
+    let is_key = |word: &str| word.len() == 64 && word.bytes().all(|digit| digit.is_ascii_hexdigit());
+    assert!(!commands.split_whitespace().any(is_key), "no key on a command line: {commands}");
+
+    let text = run("one,two", &[]);
+    assert!(String::from_utf8_lossy(&text.stdout).contains("all_reduce over tcp, 2 ranks"), "{text:?}");
+    assert_eq!(run("one,gone", &[]).status.code(), Some(3));
+    let refused = run("one,gone", &["--json"]);
+    let error: ErrorReport = serde_json::from_slice(&refused.stdout).expect("an error");
+    let fault = &error.faults[0];
+    assert_eq!((fault.code.as_str(), fault.subject.as_str()), ("E1007", "gone"));
+    assert!(fault.cause.contains("Could not resolve hostname"), "{fault:?}");
+    // No word of an option reaches the shell of a host.
+    let injected = run("one;reboot", &[]);
+    assert_eq!(injected.status.code(), Some(2), "{injected:?}");
 }
 
 #[test]

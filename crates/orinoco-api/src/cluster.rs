@@ -1,12 +1,42 @@
-//! Answers of `orinoco cluster`.
+//! Answers of `orinoco cluster` and `orinoco links`.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+use crate::status::{LinkFigures, SeatStatus};
 
 /// Name and version of the contract of [`ClusterKey`].
 pub const CLUSTER_KEY_SCHEMA: &str = "orinoco.cluster-key/1";
 /// Name and version of the contract of [`ClusterList`].
 pub const CLUSTER_LIST_SCHEMA: &str = "orinoco.cluster-list/1";
+
+/// Name and version of the contract of [`LinksReport`].
+pub const LINKS_SCHEMA: &str = "orinoco.links/1";
+
+/// Links of a board with the other seats of its cluster.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct LinksReport {
+    /// Name and version of this contract.
+    #[schemars(extend("const" = LINKS_SCHEMA))]
+    pub schema: String,
+    /// Name of the cluster.
+    pub cluster: String,
+    /// Name of this board's seat.
+    pub seat: String,
+    /// Transport of the epoch's messages, `tcp` or `rdma`; absent without an epoch. Messages by RDMA are not encrypted.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub transport: Option<String>,
+    /// RDMA device and port that the epoch uses; absent over TCP.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub rdma_port: Option<String>,
+    /// Reason for which the epoch uses TCP although the board file lists RDMA, as a sentence.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub fallback: Option<String>,
+    /// All seats, in the order of the list, with this board's links.
+    pub seats: Vec<SeatStatus>,
+    /// Measured links between all seats, as far as this board knows them.
+    pub matrix: Vec<LinkFigures>,
+}
 
 /// Public key of a board or of an operator, whose secret was written to a file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -37,7 +67,7 @@ pub struct ClusterList {
 pub struct ClusterSeat {
     /// Name of the seat.
     pub name: String,
-    /// Address at which the others reach it.
+    /// Address at which the others reach it; several have commas between them.
     pub address: String,
     /// Public key of its board, as 64 hexadecimal digits.
     pub public_key: String,

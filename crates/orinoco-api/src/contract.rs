@@ -11,9 +11,9 @@ use crate::{
     CHECKS_SCHEMA, CLUSTER_KEY_SCHEMA, CLUSTER_LIST_SCHEMA, CODES_SCHEMA, CameraList, CheckList, ClusterKey,
     ClusterList, CodeList, DESCRIPTION_SCHEMA, DOCTOR_SCHEMA, DUMP_SCHEMA, DescriptionReport, DoctorReport,
     Dump, ERROR_SCHEMA, EVAL_SCHEMA, EVENT_SCHEMA, ErrorReport, EvalReport, EventJson, GRAPH_BENCH_SCHEMA,
-    GraphBench, HEALTH_SCHEMA, Health, MEMORY_BENCH_SCHEMA, MEMORY_SCHEMA, MODEL_CARD_SCHEMA,
-    MODEL_COMPARISON_SCHEMA, MODEL_SCHEMA, MODELS_SCHEMA, MemoryBench, MemoryReport, ModelCard,
-    ModelComparison, ModelDetails, ModelList, PERF_SCHEMA, PREPROCESS_BENCH_SCHEMA, PerfReport,
+    GraphBench, HEALTH_SCHEMA, Health, LINKS_SCHEMA, LinksReport, MEMORY_BENCH_SCHEMA, MEMORY_SCHEMA,
+    MODEL_CARD_SCHEMA, MODEL_COMPARISON_SCHEMA, MODEL_SCHEMA, MODELS_SCHEMA, MemoryBench, MemoryReport,
+    ModelCard, ModelComparison, ModelDetails, ModelList, PERF_SCHEMA, PREPROCESS_BENCH_SCHEMA, PerfReport,
     PreprocessBench, RESULT_SCHEMA, ResultLine, STATUS_SCHEMA, SUMMARY_SCHEMA, Status, Summary,
 };
 
@@ -28,7 +28,7 @@ pub struct Contract {
 }
 
 /// All contracts.
-pub const CONTRACTS: [Contract; 29] = [
+pub const CONTRACTS: [Contract; 30] = [
     contract::<ResultLine>(RESULT_SCHEMA, "`orinoco run`, `orinoco infer`, sinks of kind `jsonl`"),
     contract::<Summary>(SUMMARY_SCHEMA, "`orinoco run`, `orinocod`"),
     contract::<ErrorReport>(ERROR_SCHEMA, "every command that fails"),
@@ -56,6 +56,7 @@ pub const CONTRACTS: [Contract; 29] = [
     contract::<PerfReport>(PERF_SCHEMA, "`orinoco perf`"),
     contract::<ClusterKey>(CLUSTER_KEY_SCHEMA, "`orinoco cluster keygen`, `orinoco cluster sign`"),
     contract::<ClusterList>(CLUSTER_LIST_SCHEMA, "`orinoco cluster check`"),
+    contract::<LinksReport>(LINKS_SCHEMA, "`orinoco links`"),
     contract::<ModelCard>(MODEL_CARD_SCHEMA, "`orinoco bench model`"),
     contract::<ModelComparison>(
         MODEL_COMPARISON_SCHEMA,

@@ -36,7 +36,9 @@ pub use board::{
 pub use camera::{
     CAMERAS_SCHEMA, CameraControlJson, CameraFormatJson, CameraJson, CameraList, CameraSizeJson,
 };
-pub use cluster::{CLUSTER_KEY_SCHEMA, CLUSTER_LIST_SCHEMA, ClusterKey, ClusterList, ClusterSeat};
+pub use cluster::{
+    CLUSTER_KEY_SCHEMA, CLUSTER_LIST_SCHEMA, ClusterKey, ClusterList, ClusterSeat, LINKS_SCHEMA, LinksReport,
+};
 pub use code::{CODES_SCHEMA, CodeList, CodePage};
 pub use contract::{CONTRACTS, Contract};
 pub use doctor::{BoardFileVerdict, DOCTOR_SCHEMA, DoctorReport, MachinePart, PartState};
@@ -64,9 +66,9 @@ pub use result::{
 };
 pub use status::{
     ActuatorStatus, ClockStatus, ClusterStatus, DUMP_SCHEMA, Dump, EVENT_SCHEMA, EnergyStatus, EventJson,
-    FanStatus, GovernorStatus, HEALTH_SCHEMA, Health, LaneStatus, LateFrames, MemoryStatus, ModelStatus,
-    RailStatus, STATUS_SCHEMA, SeatStatus, SensorsStatus, Status, StreamStatus, StuckPart, TemperatureStatus,
-    TraceEntry, UnknownValue,
+    FanStatus, GovernorStatus, HEALTH_SCHEMA, Health, LaneStatus, LateFrames, LinkFigures, LinkStatus,
+    MemoryStatus, ModelStatus, RailStatus, STATUS_SCHEMA, SeatStatus, SensorsStatus, Status, StreamStatus,
+    StuckPart, TemperatureStatus, TraceEntry, UnknownValue,
 };
 pub use summary::{
     Dropped, EndState, LaneMemory, LineSummary, MemorySummary, MissedImages, ModelMemory, ModelSummary,

@@ -450,7 +450,7 @@ pub struct TraceEntry {
 }
 
 /// Cluster of boards, as one of its seats sees it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ClusterStatus {
     /// Name of the cluster.
     pub name: String,
@@ -465,20 +465,84 @@ pub struct ClusterStatus {
     /// Reason for which there is no epoch, as a sentence.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub fault: Option<String>,
+    /// Transport of the epoch's messages, `tcp` or `rdma`; absent without an epoch. Messages by RDMA are not encrypted.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub transport: Option<String>,
+    /// RDMA device and port that the epoch uses; absent over TCP.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub rdma_port: Option<String>,
+    /// Reason for which the epoch uses TCP although the board file lists RDMA, as a sentence.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub fallback: Option<String>,
     /// All seats, in the order of the list.
     pub seats: Vec<SeatStatus>,
+    /// Measured links between seats, as far as this board knows them.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub matrix: Vec<LinkFigures>,
+}
+
+/// Measured figures of the link between two seats.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct LinkFigures {
+    /// Name of the seat that has sent the figures.
+    pub from: String,
+    /// Name of the seat at the other end.
+    pub to: String,
+    /// Round trip of a short message, in microseconds.
+    pub round_trip_us: f64,
+    /// Rate in the slower one of both directions, in bytes per second.
+    pub bytes_per_s: u64,
+}
+
+/// Link of this board with another seat.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct LinkStatus {
+    /// Whether the present epoch uses it.
+    pub used: bool,
+    /// `tcp`; absent if no connection was possible.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub transport: Option<String>,
+    /// Network interface of this board.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub interface: Option<String>,
+    /// Address of this board on the link.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub local: Option<String>,
+    /// Address of the other seat; absent if no address of that seat is reached through the interface.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub address: Option<String>,
+    /// MTU of the interface, in bytes.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub mtu: Option<u32>,
+    /// Speed of the interface as its driver gives it, in Mb/s.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub speed_mbps: Option<u32>,
+    /// Measured round trip of a short message, in microseconds.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub round_trip_us: Option<f64>,
+    /// Measured rate in the slower one of both directions, with encryption, in bytes per second.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub bytes_per_s: Option<u64>,
+    /// Reason for which it is not used or has no figures, as a sentence.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub reason: Option<String>,
 }
 
 /// Seat of a cluster.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SeatStatus {
     /// Name of the seat.
     pub name: String,
-    /// Address at which the others reach it.
+    /// Address at which the others reach it; several have commas between them.
     pub address: String,
     /// `member` of this seat's epoch; `waiting` for an epoch; `reachable`: connected, but neither; `unreachable`.
     pub state: String,
-    /// Reason for which it could not be reached last, as a sentence; absent where it can be, or did not have to be tried.
+    /// Reason for which it could not be reached last, as a sentence; absent where it can be, or did not have to be tried. Of this
+    /// board's own seat: the addresses at which it cannot listen.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub fault: Option<String>,
+    /// Links with it: one for each of its addresses, and each faster network interface of this board that does not lead to it. Empty for
+    /// this board's own seat.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub links: Vec<LinkStatus>,
 }

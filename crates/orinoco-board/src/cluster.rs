@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use orinoco_config::TableReader;
 use orinoco_core::codes;
 
+use crate::unique::listed_once;
+
 /// Hexadecimal digits of the operator's key.
 const KEY_DIGITS: usize = 64;
 
@@ -20,6 +22,22 @@ pub struct ClusterSpec {
     pub key: PathBuf,
     /// Address at which the seat listens; `None` for that of the list.
     pub listen: Option<SocketAddr>,
+    /// Whether messages travel by RDMA.
+    pub rdma: RdmaUse,
+    /// Name of the RDMA device; `None` for the one that has this board's addresses.
+    pub rdma_device: Option<String>,
+}
+
+/// Whether the messages of a cluster travel by RDMA.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RdmaUse {
+    /// They travel over TCP.
+    #[default]
+    Off,
+    /// If all members can use RDMA; otherwise over TCP.
+    Preferred,
+    /// There is no group unless all its members can use RDMA.
+    Required,
 }
 
 /// Reads the section; `None` where the board has no seat.
@@ -47,9 +65,45 @@ pub(crate) fn read_cluster(top: &TableReader<'_>) -> Option<ClusterSpec> {
                 })
                 .ok()
         }),
+        rdma: read_transports(&table),
+        rdma_device: table.text("rdma_device"),
     };
+    if spec.rdma == RdmaUse::Off && spec.rdma_device.is_some() {
+        let next = "write `transports = [\"rdma\", \"tcp\"]`, or remove this key";
+        table.fault("rdma_device", &codes::REFERENCE, "`transports` does not include \"rdma\"", next);
+    }
     table.finish();
     Some(spec)
+}
+
+/// Transports in the order of preference, and those that are required.
+fn read_transports(table: &TableReader<'_>) -> RdmaUse {
+    const KNOWN: [&str; 2] = ["rdma", "tcp"];
+    let names = |key| {
+        let names = listed_once(table, key);
+        for name in names.iter().filter(|name| !KNOWN.contains(&name.as_str())) {
+            let next = format!("use one of {}", KNOWN.join(", "));
+            table.fault(key, &codes::REFERENCE, format!("no transport is called `{name}`"), next);
+        }
+        names
+    };
+    let (transports, required) = (names("transports"), names("require"));
+    let has = |names: &[String], name: &str| names.iter().any(|listed| listed == name);
+    let transports = if transports.is_empty() { vec!["tcp".to_owned()] } else { transports };
+    if transports.iter().position(|name| name == "tcp").is_some_and(|tcp| tcp + 1 < transports.len()) {
+        let cause = "every board has TCP, so a transport after it would never be used";
+        table.fault("transports", &codes::KEY_RANGE, cause, "write \"tcp\" last");
+    }
+    for name in required.iter().filter(|name| KNOWN.contains(&name.as_str()) && !has(&transports, name)) {
+        let cause = format!("`{name}` is required, but `transports` does not include it");
+        table.fault("require", &codes::REFERENCE, cause, format!("add \"{name}\" to `transports`"));
+    }
+    let is_allowed = |name| has(&transports, name) && (required.is_empty() || has(&required, name));
+    match (is_allowed("rdma"), is_allowed("tcp")) {
+        (false, _) => RdmaUse::Off,
+        (true, true) => RdmaUse::Preferred,
+        (true, false) => RdmaUse::Required,
+    }
 }
 
 fn read_operator_key(table: &TableReader<'_>) -> String {
@@ -67,6 +121,7 @@ fn read_operator_key(table: &TableReader<'_>) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
     use crate::{Capabilities, load};
     use expect_test::{Expect, expect};
     use orinoco_config::Vars;
@@ -93,7 +148,7 @@ mod tests {
                 "[cluster]\nlist = 'members'\noperator_key = '{key}'\nkey = 'seat.key'\nlisten = '0.0.0.0:4711'\n"
             ),
             expect![[
-                r#"Some(ClusterSpec { list: "members", operator_key: "0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f", key: "seat.key", listen: Some(0.0.0.0:4711) })"#
+                r#"Some(ClusterSpec { list: "members", operator_key: "0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f", key: "seat.key", listen: Some(0.0.0.0:4711), rdma: Off, rdma_device: None })"#
             ]],
         );
     }
@@ -113,7 +168,45 @@ mod tests {
                 b.toml:7: key `cluster.list`: it is a whole number; write a string in quotes
                 b.toml:8: key `cluster.operator_key`: it is no key of 64 hexadecimal digits; write the key that `orinoco cluster sign` prints
                 b.toml:10: key `cluster.listen`: `here` is no address; write an IP address and a port, as in "0.0.0.0:4711"
-                b.toml:11: key `cluster.seats`: unknown key; use one of list, operator_key, key, listen"#]],
+                b.toml:11: key `cluster.seats`: unknown key; use one of list, operator_key, key, listen, transports, require, rdma_device"#]],
         );
+    }
+    #[test]
+    fn transports_are_those_that_are_listed_and_allowed() {
+        let rdma = |keys: &str| {
+            let seat = format!("[cluster]\nlist = 'm'\noperator_key = '{}'\nkey = 'k'\n", "0f".repeat(32));
+            let dir = tempfile::tempdir().expect("temporary folder");
+            let path = dir.path().join("b.toml");
+            let stream = "[[stream]]\nname = 'x'\nsource = 'test://ball'\nmodels = []\n";
+            std::fs::write(&path, format!("version = 1\n{stream}{seat}{keys}")).expect("write");
+            let known = Capabilities { engines: &[], sinks: &[], schemes: &[] };
+            load(&path, &known, &Vars::new()).map(|board| board.cluster.expect("a seat").rdma)
+        };
+        assert_eq!(rdma("transports = ['tcp']").unwrap(), RdmaUse::Off);
+        assert_eq!(rdma("transports = ['rdma', 'tcp']\nrdma_device = 'rxe0'").unwrap(), RdmaUse::Preferred);
+        assert_eq!(rdma("transports = ['rdma']").unwrap(), RdmaUse::Required);
+        assert_eq!(rdma("transports = ['rdma', 'tcp']\nrequire = ['rdma']").unwrap(), RdmaUse::Required);
+        assert_eq!(rdma("transports = ['rdma', 'tcp']\nrequire = ['tcp']").unwrap(), RdmaUse::Off);
+        let faults = rdma("transports = ['tcp', 'rdma', 'tcp', 'pcie']\nrequire = ['shm']").unwrap_err();
+        expect![[r#"
+            b.toml:10: key `cluster.transports`: `tcp` is listed more than once; list it once
+            b.toml:10: key `cluster.transports`: no transport is called `pcie`; use one of rdma, tcp
+            b.toml:11: key `cluster.require`: no transport is called `shm`; use one of rdma, tcp
+            b.toml:10: key `cluster.transports`: every board has TCP, so a transport after it would never be used; write "tcp" last
+        "#]].assert_eq(&faults_text(&faults));
+        let faults = rdma("require = ['rdma']\nrdma_device = 'rxe0'").unwrap_err();
+        expect![[r#"
+            b.toml:10: key `cluster.require`: `rdma` is required, but `transports` does not include it; add "rdma" to `transports`
+            b.toml:11: key `cluster.rdma_device`: `transports` does not include "rdma"; write `transports = ["rdma", "tcp"]`, or remove this key
+        "#]].assert_eq(&faults_text(&faults));
+    }
+
+    /// Faults without the folder of the file.
+    fn faults_text(faults: &crate::BoardError) -> String {
+        let text = faults.to_string();
+        text.lines()
+            .filter_map(|line| line.split_once("b.toml"))
+            .map(|(_, rest)| format!("b.toml{rest}\n"))
+            .collect()
     }
 }

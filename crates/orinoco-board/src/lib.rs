@@ -22,13 +22,14 @@ mod read;
 pub mod readers;
 mod seat;
 mod sink;
+mod unique;
 
 pub use board::{
     Board, BoardModel, BoardStream, ControlSpec, Inference, ObjectSelectionSpec, SensorsSpec, Shape,
     SocketSpec, TrackSpec, TrackerSpec, Written,
 };
 pub use capabilities::Capabilities;
-pub use cluster::ClusterSpec;
+pub use cluster::{ClusterSpec, RdmaUse};
 pub use detect::{CounterReport, Detection, Fact, PowerMode, Problem, RailReport, ThermalZone, detect};
 pub use error::{BoardError, SourceFault};
 pub use governor::{GovernorActuator, GovernorSpec};

@@ -2,7 +2,7 @@
 
 mod governor;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -15,6 +15,7 @@ use orinoco_uri::{Scheme, SourceKind, SourceUri};
 use crate::cluster::read_cluster;
 use crate::otlp::read_otlp;
 use crate::seat::read_seat;
+use crate::unique::{check_unique, listed_once};
 use crate::{
     Board, BoardError, BoardModel, BoardStream, Capabilities, ControlSpec, Inference, ModelLevels,
     ObjectSelectionSpec, SensorsSpec, Shape, SinkKind, SinkSpec, SocketSpec, SourceFault, TrackSpec,
@@ -540,35 +541,6 @@ fn indices(table: &TableReader<'_>, key: &'static str, names: &[&str]) -> Vec<us
         }
     }
     found
-}
-
-/// Reads a list of names, each once; a name that is listed again is a fault.
-fn listed_once(table: &TableReader<'_>, key: &'static str) -> Vec<String> {
-    let mut names = table.texts(key);
-    for name in repeated(names.iter().map(String::as_str)) {
-        let cause = format!("`{name}` is listed more than once");
-        table.fault(key, &codes::REFERENCE, cause, "list it once");
-    }
-    let mut seen = BTreeSet::new();
-    names.retain(|name| seen.insert(name.clone()));
-    names
-}
-
-fn check_unique<'n>(table: &TableReader<'_>, key: &'static str, names: impl Iterator<Item = &'n str>) {
-    for name in repeated(names.filter(|name| !name.is_empty())) {
-        table.fault(
-            key,
-            &codes::REFERENCE,
-            format!("the name `{name}` is used more than once"),
-            "give each one a name of its own (check inherited files too)",
-        );
-    }
-}
-
-/// Returns the names that occur more than once, each once.
-fn repeated<'n>(names: impl Iterator<Item = &'n str>) -> BTreeSet<&'n str> {
-    let mut seen = BTreeSet::new();
-    names.filter(|name| !seen.insert(*name)).collect()
 }
 
 fn check_shared_paths(top: &TableReader<'_>, streams: &[StreamEntry]) {

@@ -91,6 +91,7 @@ impl From<CollectiveError> for Fault {
         let (status, rank) = match &error {
             CollectiveError::Mismatch { rank, .. } => (OrinocoStatus::OrinocoMismatch, Some(*rank)),
             CollectiveError::EpochFailed { rank, .. } => (OrinocoStatus::OrinocoEpochFailed, Some(*rank)),
+            CollectiveError::Isolated { .. } => (OrinocoStatus::OrinocoEpochFailed, None),
             CollectiveError::Length { .. } => (OrinocoStatus::OrinocoInvalidArgument, None),
         };
         Self { status, message: error.to_string(), rank }

@@ -37,7 +37,6 @@ fn main() -> Result<(), Box<dyn Error>> {
             settings.messages.silence = run.silence();
             run.run(PcieGroup::join(path, rank, ranks, settings)?)
         }
-        #[cfg(feature = "rdma")]
         ("rdma", [key]) => {
             let key = GroupKey::read(Path::new(key))?;
             let mut settings = orinoco_collective::RdmaSettings::new(Security::GroupKey(key));

@@ -79,7 +79,7 @@ fn two_seats() -> Result<(MemberList, [KeyPair; 2]), Box<dyn Error>> {
     let keys = [KeyPair::generate()?, KeyPair::generate()?];
     let seat = |name: &str, key: &KeyPair| -> Result<Seat, std::io::Error> {
         let address: SocketAddr = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
-        Ok(Seat { name: name.to_owned(), address, key: key.public() })
+        Ok(Seat { name: name.to_owned(), addresses: vec![address], key: key.public() })
     };
     let seats = vec![seat("gate", &keys[0])?, seat("yard", &keys[1])?];
     Ok((MemberList { name: "example".to_owned(), serial: 1, witness: None, seats }, keys))

@@ -2,22 +2,29 @@
 //!
 //!     cargo run --release -p orinoco-collective --example weights FILE FOLDER [RANKS]
 //!
-//! Ranks are processes of this machine, connected by TCP as boards would be. Rank N writes FOLDER/weights-N. The file is read, sent and
-//! written in pieces, so memory does not depend on its size.
+//! Ranks are processes of this machine, connected by TCP as boards would be. Rank 0 exposes the file to the others, and rank N copies it
+//! to FOLDER/weights-N when it wants to: the program of rank 0 takes no part in that. Pieces are read, sent and written one after the
+//! other, so memory does not depend on the size of the file.
 
 use std::env;
 use std::error::Error;
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
+use orinoco_collective::transfer::{Access, Position, Region, TransferAgent, TransferOptions};
 use orinoco_collective::{Communicator, ReduceOp, Rendezvous, Security, TcpGroup, TcpSettings};
 
 const RANK: &str = "ORINOCO_EXAMPLE_RANK";
 const MEETING: &str = "ORINOCO_EXAMPLE_MEETING";
-/// Bytes of a piece.
+/// Name of the file's region.
+const WEIGHTS: &str = "weights";
+/// Bytes that are read at once for a checksum.
 const PIECE: usize = 4 << 20;
+/// Longest time for a copy, and for the wait of the ranks that have theirs: some gigabytes take a minute over Gigabit Ethernet.
+const DEADLINE: Duration = Duration::from_secs(600);
 
 #[expect(clippy::print_stdout, reason = "an example prints its result")]
 fn main() -> Result<(), Box<dyn Error>> {
@@ -47,53 +54,54 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 fn join(meeting: PathBuf, rank: usize, ranks: usize) -> Result<TcpGroup, Box<dyn Error>> {
-    Ok(TcpGroup::join(&Rendezvous::File(meeting), rank, ranks, TcpSettings::new(Security::FileKey))?)
+    let mut settings = TcpSettings::new(Security::FileKey);
+    settings.messages.deadline = DEADLINE;
+    Ok(TcpGroup::join(&Rendezvous::File(meeting), rank, ranks, settings)?)
 }
 
-/// Sends the length of a file, then its pieces, then agrees with the others on their checksum.
+/// Exposes a file to the others until all have copied it, and agrees with them on its checksum.
 fn send(group: &mut TcpGroup, path: &Path) -> Result<u64, Box<dyn Error>> {
-    let mut file = File::open(path)?;
+    let agent = agent(group)?;
+    let file = File::open(path)?;
     let len = file.metadata()?.len();
-    group.broadcast(0, &mut [len])?;
-    let mut checksum = 0;
-    let mut piece = vec![0; PIECE];
-    let mut left = len;
-    while left > 0 {
-        let bytes = usize::try_from(left)?.min(PIECE);
-        file.read_exact(&mut piece[..bytes])?;
-        group.broadcast(0, &mut piece[..bytes])?;
-        checksum = crc32c::crc32c_append(checksum, &piece[..bytes]);
-        left -= bytes as u64;
-    }
-    agree(group, checksum)?;
+    let weights = agent.register(WEIGHTS, Region::file(file, len)?, Access::Read)?;
+    group.barrier()?;
+    agree(group, checksum(path)?)?;
+    drop(weights);
     Ok(len)
 }
 
 fn receive(group: &mut TcpGroup, folder: &Path) -> Result<(), Box<dyn Error>> {
-    let mut len = [0];
-    group.broadcast(0, &mut len)?;
+    let agent = agent(group)?;
+    // From then on, rank 0 has the region.
+    group.barrier()?;
+    let regions = agent.regions(0, DEADLINE)?;
+    let len = regions.iter().find(|region| region.name == WEIGHTS).ok_or("rank 0 has no weights")?.bytes;
     let path = folder.join(format!("weights-{}", group.rank()));
-    let mut file = File::create(&path)?;
-    let mut piece = vec![0; PIECE];
-    let mut left: u64 = len[0];
-    while left > 0 {
-        let bytes = usize::try_from(left)?.min(PIECE);
-        group.broadcast(0, &mut piece[..bytes])?;
-        file.write_all(&piece[..bytes])?;
-        left -= bytes as u64;
-    }
-    file.sync_all()?;
-    drop(file);
-    // Read back from the disk: a copy in memory would prove nothing about the file.
-    let mut checksum = 0;
-    let mut file = File::open(&path)?;
+    let file = File::options().read(true).write(true).create(true).truncate(true).open(&path)?;
+    let copy = agent.register(WEIGHTS, Region::file(file, len)?, Access::Read)?;
+    let position = |rank| Position { rank, region: WEIGHTS, offset: 0 };
+    let options = TransferOptions { deadline: DEADLINE, durable: true, ..TransferOptions::default() };
+    agent.copy(position(0), position(group.rank()), len, options)?;
+    drop(copy);
+    // Read back from the file: what came over the network would prove nothing about it.
+    agree(group, checksum(&path)?)
+}
+
+/// Starts the agent of a group of its own: this one goes on with operations.
+fn agent(group: &mut TcpGroup) -> Result<TransferAgent, Box<dyn Error>> {
+    let own = group.split(Some(0), i32::try_from(group.rank())?)?.ok_or("all ranks belong to it")?;
+    Ok(TransferAgent::start(own)?)
+}
+
+fn checksum(path: &Path) -> Result<u32, Box<dyn Error>> {
+    let (mut file, mut piece, mut checksum) = (File::open(path)?, vec![0; PIECE], 0);
     loop {
         match file.read(&mut piece)? {
-            0 => break,
+            0 => return Ok(checksum),
             bytes => checksum = crc32c::crc32c_append(checksum, &piece[..bytes]),
         }
     }
-    agree(group, checksum)
 }
 
 /// Fails on all ranks unless they have the same checksum.

@@ -5,17 +5,22 @@
 //! and the others join the next without it. A board that comes back waits until they do.
 
 mod control;
+mod links;
 mod list;
 mod membership;
 mod packet;
+mod probe;
 mod seats;
 mod shared;
+mod transport;
 
 #[cfg(test)]
 mod simulated;
 
+use std::collections::BTreeMap;
+use std::error::Error;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -24,22 +29,25 @@ use rustix::event::{PollFd, PollFlags};
 use thiserror::Error;
 
 use crate::clock::{Ticks, pause};
-use crate::message::MessageSettings;
+use crate::message::{MessageSettings, Uniform};
+use crate::rdma::{RdmaError, RdmaPolicy};
 use crate::security::{KeyPair, PublicKey};
-use crate::tcp::{
-    Connection, Joined, Joining, Links, Lobby, Place, TcpGroup, Use, digest, flag, lower, raise, wait_for,
-};
+use crate::tcp::{Connection, Joined, Joining, Links, Place, Use, digest, flag, lower, raise, wait_for};
 use crate::{Communicator, JoinError};
+use control::SeatListener;
+use links::SeatLinks;
 use membership::{Bounds, Membership};
 use shared::{Shared, State};
 
-pub use list::{ListError, MemberList, Seat};
+pub use links::{LinkFigures, SeatLink};
+pub use list::{ADDRESSES_MAX, ListError, MemberList, Seat};
 pub use seats::{SEATS_MAX, SeatSet};
+pub use transport::{ClusterGroup, ClusterRdma, ClusterTransport};
 
 /// Settings of a seat.
 #[derive(Debug, Clone)]
 pub struct ClusterSettings {
-    /// Address at which this seat listens, if it is another than that in the list: `0.0.0.0:4711` for all addresses of the board.
+    /// Address at which this seat listens, if not at those in the list: `0.0.0.0:4711` for all addresses of the board.
     pub listen: Option<SocketAddr>,
     /// Longest wait for an epoch.
     pub join_time: Duration,
@@ -47,18 +55,21 @@ pub struct ClusterSettings {
     pub settle: Duration,
     /// Time without a sign of life after which a seat counts as unreachable, outside operations.
     pub silence: Duration,
-    /// Settings of the group of each epoch.
+    /// Whether the group of each epoch, and groups that are split off from it, use RDMA.
+    pub rdma: ClusterRdma,
+    /// Settings of the group of each epoch. The witness of a uniform one is that of the list, if it is a member.
     pub messages: MessageSettings,
 }
 
 impl Default for ClusterSettings {
-    /// The address of the list, a minute, a second, a second.
+    /// The address of the list, a minute, a second, a second, TCP only.
     fn default() -> Self {
         Self {
             listen: None,
             join_time: Duration::from_secs(60),
             settle: Duration::from_secs(1),
             silence: Duration::from_secs(1),
+            rdma: ClusterRdma::default(),
             messages: MessageSettings::default(),
         }
     }
@@ -70,17 +81,20 @@ impl Default for ClusterSettings {
 pub struct Cluster {
     shared: Arc<Shared>,
     settings: ClusterSettings,
+    rdma: Arc<ClusterRdma>,
     threads: Vec<JoinHandle<()>>,
 }
 
 /// One membership of a cluster, from the time when its members have joined until one fails or leaves.
 pub struct Epoch {
     /// The members as a group. Ranks are in the order of seats.
-    pub group: TcpGroup,
+    pub group: ClusterGroup,
     /// Number of the epoch. Later epochs have higher ones, unless all seats that know it have started again meanwhile.
     pub number: u32,
     /// Its members.
     pub members: SeatSet,
+    /// Reason for which the group uses TCP although this seat's settings include RDMA.
+    pub fallback: Option<String>,
 }
 
 /// View of a seat, for other threads than the one that joins epochs.
@@ -98,7 +112,7 @@ pub struct SeatState {
     pub is_waiting: bool,
     /// Epoch in which it takes part.
     pub epoch: Option<u32>,
-    /// Reason for which it could not be connected with last.
+    /// Reason for which it could not be connected with last. Of this board's own seat: the addresses at which it cannot listen.
     pub fault: Option<String>,
 }
 
@@ -155,6 +169,14 @@ pub enum ClusterError {
         /// Time waited.
         waited: Duration,
     },
+    /// Not all members of an epoch can use RDMA, and one requires it.
+    #[error("seat {seat} requires RDMA, but not all boards of the group can use it: {why}")]
+    Rdma {
+        /// Name of the seat that requires it.
+        seat: String,
+        /// Reason.
+        why: String,
+    },
 }
 
 /// Time in which the members of an epoch connect with one another.
@@ -166,11 +188,11 @@ impl Cluster {
     /// Opens the seat of the list that has this key pair.
     ///
     /// # Errors
-    /// If no seat has the key pair, or if the seat cannot listen at its address.
+    /// If no seat has the key pair, or if the seat cannot listen at any of its addresses.
     pub fn open(list: MemberList, own: KeyPair, settings: ClusterSettings) -> Result<Self, ClusterError> {
         let seat = list.seats.iter().position(|seat| seat.key == own.public());
         let seat = seat.ok_or(ClusterError::NoSeat { key: own.public(), serial: list.serial })?;
-        let address = settings.listen.unwrap_or(list.seats[seat].address);
+        let addresses = listening(&settings, &list.seats[seat]);
         let bounds = Bounds { settle: settings.settle, silence: settings.silence };
         let origin = Ticks::now();
         let flag = || flag().map_err(|source| ClusterError::System(source.into()));
@@ -183,7 +205,11 @@ impl Cluster {
                 membership: Membership::new(seat, list.quorum(), bounds, Duration::ZERO),
                 opened: Vec::new(),
                 assembly: None,
+                unbound: BTreeMap::new(),
                 faults: list.seats.iter().map(|_| None).collect(),
+                links: list.seats.iter().map(|_| SeatLinks::default()).collect(),
+                figures: vec![vec![None; list.seats.len()]; list.seats.len()],
+                probes: vec![0; list.seats.len()],
                 is_interrupted: false,
                 is_ending: false,
             }),
@@ -191,10 +217,11 @@ impl Cluster {
             wake: flag()?,
             news: flag()?,
         });
-        let lobby = Lobby::open(address, shared.keys(0..shared.list.seats.len()))
-            .map_err(|source| ClusterError::Listen { address, source })?;
-        let mut cluster = Self { shared, settings, threads: Vec::new() };
-        cluster.threads.extend(control::start(&cluster.shared, lobby).map_err(ClusterError::System)?);
+        let listeners = SeatListener::open_all(&shared, &addresses)
+            .map_err(|(address, source)| ClusterError::Listen { address, source })?;
+        let rdma = Arc::new(settings.rdma.clone());
+        let mut cluster = Self { shared, settings, rdma, threads: Vec::new() };
+        cluster.threads = control::start(&cluster.shared, listeners).map_err(ClusterError::System)?;
         Ok(cluster)
     }
 
@@ -220,9 +247,14 @@ impl Cluster {
             self.ask();
             let found = self.next_assembly(start);
             let (epoch, members) = found.inspect_err(|_| self.leave())?;
-            // If members fail meanwhile, there is another epoch without them.
-            if let Ok(group) = self.assemble(epoch, members) {
-                return Ok(Epoch { group, number: epoch, members });
+            match self.assemble(epoch, members) {
+                Ok(group) => {
+                    let fallback = group.transport().fallback().map(|why| self.rdma_fault(members, why));
+                    return Ok(Epoch { group, number: epoch, members, fallback });
+                }
+                Err(JoinError::Rdma(why)) => self.check_rdma(members, &why).inspect_err(|_| self.leave())?,
+                // If members fail meanwhile, there is another epoch without them.
+                Err(_) => {}
             }
         }
     }
@@ -232,6 +264,7 @@ impl Cluster {
         let mut state = self.shared.lock();
         state.membership.rest();
         state.assembly = None;
+        state.links.iter_mut().for_each(|links| links.uses(None));
         drop(state);
         raise(&self.shared.wake);
     }
@@ -241,14 +274,15 @@ impl Cluster {
         ClusterMonitor(Arc::clone(&self.shared))
     }
 
-    /// Address at which this seat listens.
-    pub fn address(&self) -> SocketAddr {
-        self.settings.listen.unwrap_or(self.shared.list.seats[self.shared.own].address)
+    /// Addresses at which this seat listens.
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        listening(&self.settings, &self.shared.list.seats[self.shared.own])
     }
 
     fn ask(&self) {
         let mut state = self.shared.lock();
         state.assembly = None;
+        state.links.iter_mut().for_each(|links| links.uses(None));
         state.membership.ask(self.shared.now());
         drop(state);
         raise(&self.shared.wake);
@@ -279,7 +313,7 @@ impl Cluster {
     }
 
     /// Connects with the other members of an epoch.
-    fn assemble(&self, epoch: u32, members: SeatSet) -> Result<TcpGroup, JoinError> {
+    fn assemble(&self, epoch: u32, members: SeatSet) -> Result<ClusterGroup, JoinError> {
         let joining = self.shared.introduction(epoch, members, ASSEMBLY);
         let mut links: Links = (0..self.shared.list.seats.len()).map(|_| (None, None)).collect();
         for seat in members.iter().take_while(|seat| *seat < self.shared.own) {
@@ -290,12 +324,42 @@ impl Cluster {
         for (seat, arrived) in arrived.into_iter().enumerate().skip(self.shared.own + 1) {
             links[seat] = arrived;
         }
+        self.note_use(&links);
         let links = members.iter().map(|seat| std::mem::take(&mut links[seat])).collect();
-        let rank = members.iter().position(|seat| seat == self.shared.own).expect("this seat is a member");
-        let ip = self.shared.list.seats[self.shared.own].address.ip();
-        let listen = self.settings.listen.map_or(ip, |listen| listen.ip());
-        let joined = Joined { links, keys: self.shared.keys(members.iter()), place: Place { ip, listen } };
-        TcpGroup::of(joined, rank, epoch, self.settings.messages)
+        let rank = members.rank_of(self.shared.own).expect("this seat is a member");
+        let joined = Joined { links, keys: self.shared.keys(members.iter()), place: self.place() };
+        ClusterGroup::of(joined, rank, epoch, self.messages(members), Arc::clone(&self.rdma))
+    }
+
+    /// Settings of the group of these members. The witness of a uniform group is that of the cluster, if it is a member.
+    fn messages(&self, members: SeatSet) -> MessageSettings {
+        let witness = self.shared.list.witness;
+        let witness = witness.and_then(|witness| members.rank_of(witness));
+        let uniform = self.settings.messages.uniform.map(|_| Uniform { witness });
+        MessageSettings { uniform, ..self.settings.messages }
+    }
+
+    /// Notes the links that an epoch uses.
+    fn note_use(&self, links: &Links) {
+        let mut state = self.shared.lock();
+        for (seat, (_, messages)) in links.iter().enumerate() {
+            state.links[seat].uses(messages.as_ref().and_then(probe::ends));
+        }
+    }
+
+    /// Address of this board for groups that are split off from an epoch.
+    fn place(&self) -> Place {
+        let own = &self.shared.list.seats[self.shared.own].addresses;
+        let listen = self.settings.listen.map(|listen| listen.ip());
+        match own[..] {
+            [address] => Place { ip: address.ip(), listen: listen.unwrap_or(address.ip()) },
+            // Each of the others reaches it at the address that the epoch's link has.
+            [address, ..] => {
+                let any = unspecified(address.ip());
+                Place { ip: any, listen: listen.unwrap_or(any) }
+            }
+            [] => unreachable!("a list that was read has an address for each seat"),
+        }
     }
 
     /// Waits for the connections of higher members.
@@ -316,11 +380,21 @@ impl Cluster {
         }
     }
 
-    /// Connects with a lower member. It may not know yet that the epoch has begun.
+    /// Connects with a lower member at the best of its addresses at which it answers. It may not know yet that the epoch has begun.
     fn dial_member(&self, joining: &Joining, purpose: Use, seat: usize) -> Result<Connection, JoinError> {
+        let addresses = self.shared.preference(seat);
+        let mut next = addresses.iter().cycle();
+        let mut address = next.next().expect("a seat has an address");
         loop {
-            let dialled = joining.try_dial(purpose, seat, self.shared.list.seats[seat].address);
-            let is_early = matches!(dialled, Err(JoinError::OtherEpoch { .. } | JoinError::Missing { .. }));
+            let dialled = joining.try_dial(purpose, seat, *address);
+            let is_early = match dialled {
+                Err(JoinError::OtherEpoch { .. }) => true,
+                Err(JoinError::Missing { .. }) => {
+                    address = next.next().expect("a cycle has no end");
+                    true
+                }
+                _ => false,
+            };
             if !is_early || joining.rest().is_zero() || self.is_over(&self.shared.lock(), joining) {
                 return dialled;
             }
@@ -335,6 +409,35 @@ impl Cluster {
             None => seat != self.shared.own,
         };
         state.is_interrupted || SeatSet::from_bits(joining.cluster.members).iter().any(is_gone)
+    }
+
+    /// Whether members that could not agree on RDMA shall try again.
+    fn check_rdma(&self, members: SeatSet, why: &RdmaError) -> Result<(), ClusterError> {
+        let (seat, why) = match why {
+            RdmaError::Required { rank, why } => (self.name_of(members, *rank), &**why),
+            // A member has failed meanwhile.
+            RdmaError::Broken { .. } => return Ok(()),
+            _ if self.rdma.policy != RdmaPolicy::Required => return Ok(()),
+            why => (&*self.shared.list.seats[self.shared.own].name, why),
+        };
+        Err(ClusterError::Rdma { seat: seat.to_owned(), why: self.rdma_fault(members, why) })
+    }
+
+    /// Reason for which members do not use RDMA.
+    fn rdma_fault(&self, members: SeatSet, why: &RdmaError) -> String {
+        let source = why.source().map(|source| format!(": {source}")).unwrap_or_default();
+        match why {
+            RdmaError::Peer { rank } => format!(
+                "seat {} cannot use RDMA, or its board file does not include it; its own log says why",
+                self.name_of(members, *rank)
+            ),
+            why => format!("{why}{source}"),
+        }
+    }
+
+    fn name_of(&self, members: SeatSet, rank: usize) -> &str {
+        let seat = members.iter().nth(rank).expect("a rank of the epoch");
+        &self.shared.list.seats[seat].name
     }
 
     fn shortfall(&self, state: &State, waited: Duration) -> ClusterError {
@@ -373,16 +476,42 @@ impl ClusterMonitor {
                 is_reachable: reachable.contains(seat),
                 is_waiting: status.is_ready,
                 epoch: (status.epoch != 0).then_some(status.epoch),
-                fault: state.faults[seat].clone(),
+                fault: state.fault_of(seat, self.0.own),
             }
         };
         (0..self.0.list.seats.len()).map(of).collect()
+    }
+
+    /// Links with each seat of the list, in order; none with this board's own.
+    pub fn links(&self) -> Vec<Vec<SeatLink>> {
+        self.0.lock().links.iter().map(SeatLinks::list).collect()
+    }
+
+    /// Figures of the links between all seats, as far as this one knows them: a row for each seat, with an entry for each other one.
+    pub fn figures(&self) -> Vec<Vec<Option<LinkFigures>>> {
+        let state = self.0.lock();
+        let mut figures = state.figures.clone();
+        figures[self.0.own] = state.links.iter().map(SeatLinks::figures).collect();
+        figures
     }
 
     /// Has the call of [`Cluster::join`] that waits now, or else the next one, end with [`ClusterError::Interrupted`].
     pub fn interrupt(&self) {
         self.0.lock().is_interrupted = true;
         raise(&self.0.news);
+    }
+}
+
+/// Addresses at which a seat listens.
+fn listening(settings: &ClusterSettings, seat: &Seat) -> Vec<SocketAddr> {
+    settings.listen.map_or_else(|| seat.addresses.clone(), |listen| vec![listen])
+}
+
+/// The address that stands for all of a board.
+fn unspecified(of: IpAddr) -> IpAddr {
+    match of {
+        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
     }
 }
 

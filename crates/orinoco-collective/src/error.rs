@@ -7,7 +7,6 @@ use thiserror::Error;
 
 use crate::FailureCause;
 use crate::call::Call;
-#[cfg(feature = "rdma")]
 use crate::rdma::error::RdmaError;
 use crate::security::KeyError;
 
@@ -36,6 +35,20 @@ pub enum CollectiveError {
         /// Reason of its failure.
         cause: FailureCause,
         /// The operation in which it was noticed.
+        call: Call,
+    },
+    /// A rank failed in a uniform group, and this rank can reach too few others: it may be cut off from them, and does not know whether
+    /// they return a result. The communicator has failed.
+    #[error(
+        "isolated during {call}: this rank reaches only ranks {} of {ranks} (itself included), not a majority; the operation may have completed on the other ranks; check the network and the other ranks, then restart all ranks",
+        numbers(reachable)
+    )]
+    Isolated {
+        /// Ranks that this one can reach, itself included.
+        reachable: Vec<usize>,
+        /// Number of ranks.
+        ranks: usize,
+        /// The operation.
         call: Call,
     },
     /// An input or output has the wrong length.
@@ -175,7 +188,6 @@ pub enum JoinError {
         turned_away: usize,
     },
     /// Ranks cannot be connected by RDMA.
-    #[cfg(feature = "rdma")]
     #[error("connecting by RDMA")]
     Rdma(#[source] RdmaError),
     /// A key cannot be made.
@@ -254,11 +266,32 @@ pub enum JoinError {
     },
 }
 
+/// Numbers of ranks, as a sentence has them.
+fn numbers(ranks: &[usize]) -> String {
+    let numbers: Vec<String> = ranks.iter().map(ToString::to_string).collect();
+    numbers.join(", ")
+}
+
 /// Words about connections without the right key.
 fn refusals(turned_away: usize) -> String {
     match turned_away {
         0 => String::new(),
         1 => "; 1 connection was refused because of its key".to_owned(),
         _ => format!("; {turned_away} connections were refused because of their keys"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_isolated_rank_is_told_what_to_do() {
+        let call = Call::from_code(0);
+        let error = CollectiveError::Isolated { reachable: vec![0, 2], ranks: 5, call };
+        assert_eq!(
+            error.to_string(),
+            "isolated during operation 0: this rank reaches only ranks 0, 2 of 5 (itself included), not a majority; the operation may have completed on the other ranks; check the network and the other ranks, then restart all ranks"
+        );
     }
 }

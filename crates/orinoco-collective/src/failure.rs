@@ -31,6 +31,11 @@ pub enum FailureCause {
 }
 
 impl FailureCause {
+    /// Whether the rank is gone, or cannot be reached. With the other causes it is alive.
+    pub(crate) fn is_absence(self) -> bool {
+        matches!(self, Self::Silent(_) | Self::Ended | Self::Left | Self::Disconnected)
+    }
+
     /// The cause as a number: its kind in the highest four bits, milliseconds in the others.
     pub(crate) fn to_code(self) -> u32 {
         let millis = |time: Duration| u32::try_from(time.as_millis()).unwrap_or(u32::MAX).min(MILLIS_MAX);

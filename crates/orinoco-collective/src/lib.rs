@@ -10,6 +10,7 @@
 //!   authenticated, messages are not encrypted.
 //! - With the feature `rdma`, an `RdmaGroup` carries them out by RDMA (RoCE v2), authenticated but not encrypted.
 //! - A [`Cluster`] is a board's fixed seat among others. Its groups change as boards fail and return, from [`Epoch`] to epoch.
+//! - A [`TransferAgent`](transfer::TransferAgent) moves bytes between memory and files of two ranks, of which only one makes a call.
 //! - A [`Queue`] runs the operations of any of them in the background.
 //!
 //! The crate opens no socket outside its transports, reads no clock in its engine, and neither prints nor exits.
@@ -38,7 +39,6 @@ mod priority;
 mod publish;
 mod quantization;
 mod queue;
-#[cfg(feature = "rdma")]
 mod rdma;
 mod recorder;
 mod reduce;
@@ -50,13 +50,15 @@ mod shm;
 mod split;
 mod tcp;
 mod topology;
+pub mod transfer;
 mod tuning;
 
 pub use algorithm::Algorithm;
 pub use call::Call;
 pub use cluster::{
-    Cluster, ClusterError, ClusterMonitor, ClusterSettings, Epoch, ListError, MemberList, SEATS_MAX, Seat,
-    SeatSet, SeatState,
+    ADDRESSES_MAX, Cluster, ClusterError, ClusterGroup, ClusterMonitor, ClusterRdma, ClusterSettings,
+    ClusterTransport, Epoch, LinkFigures, ListError, MemberList, SEATS_MAX, Seat, SeatLink, SeatSet,
+    SeatState,
 };
 pub use collective::Collective;
 pub use communicator::Communicator;
@@ -66,14 +68,14 @@ pub use error::{CollectiveError, JoinError};
 pub use failure::FailureCause;
 pub use message::{
     Engine, Failure, HEADER_BYTES, Header, Health, LinkFault, Memory, MessageGroup, MessageSettings, Moved,
-    NOTICE_BYTES, Notice, OperationPlan, Order, Refusal, Span, StreamReceiver, StreamSender, Transport, Tune,
+    NOTICE_BYTES, Notice, OperationPlan, Order, Position, RankSet, Refusal, Span, StreamReceiver,
+    StreamSender, Transport, Tune, Uniform, Vote,
 };
 pub use pcie::{Pcie, PcieGroup, PcieSettings};
 pub use quantization::QuantizedElement;
 pub use queue::{Pending, Queue};
-#[cfg(feature = "rdma")]
 pub use rdma::{
-    Mtu, PortRefusal, Rdma, RdmaCounters, RdmaError, RdmaGroup, RdmaLink, RdmaPort, RdmaSettings,
+    Mtu, PortRefusal, Rdma, RdmaCounters, RdmaError, RdmaGroup, RdmaLink, RdmaPolicy, RdmaPort, RdmaSettings,
     RefusedPort, rdma_ports,
 };
 pub use recorder::{FlightRecord, OperationRecord, OperationState, RankWaits, Statistics};

@@ -3,6 +3,7 @@
 //! The engine and the [`Health`] of a group have neither sockets nor clocks, so whole groups run in a simulator, in virtual time
 //! (`simulated`). A [`MessageGroup`] drives both over a transport.
 
+mod agreement;
 mod attempt;
 mod choice;
 mod engine;
@@ -16,12 +17,16 @@ mod plan;
 mod stream;
 mod transport;
 mod tuner;
+mod uniform;
+mod uniform_state;
 
 #[cfg(test)]
 mod hostile;
 #[cfg(test)]
 mod simulated;
 
+pub(crate) use agreement::VOTING_RANKS_MAX;
+pub use agreement::{Position, RankSet, Uniform, Vote};
 pub use choice::Order;
 pub use engine::{Engine, Refusal};
 pub use group::{MessageGroup, MessageSettings, Tune};

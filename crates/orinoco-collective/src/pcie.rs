@@ -30,7 +30,8 @@ use std::time::Duration;
 
 use crate::clock::{Ticks, pause};
 use crate::message::{
-    Engine, Health, LinkFault, Memory, MessageGroup, Moved, Refusal, StreamReceiver, StreamSender, Transport,
+    Engine, Health, LinkFault, Memory, MessageGroup, MessageSettings, Moved, Refusal, StreamReceiver,
+    StreamSender, Transport,
 };
 use crate::tcp::EPOCH;
 use crate::{JoinError, Topology};
@@ -62,7 +63,7 @@ impl PcieGroup {
             return Err(JoinError::Ranks { rank, ranks, max: RANKS_MAX });
         }
         let (mapping, joined) = join::join(path, rank, ranks, &settings)?;
-        let pcie = Pcie::new(rank, mapping, joined, settings.messages.silence).map_err(JoinError::System)?;
+        let pcie = Pcie::new(rank, mapping, joined, &settings.messages).map_err(JoinError::System)?;
         Ok(Self::joined(pcie, Topology::flat(ranks), rank, EPOCH, settings.messages)?)
     }
 }
@@ -87,11 +88,11 @@ impl Pcie {
         rank: usize,
         mapping: Mapping,
         joined: Vec<Option<Rings>>,
-        silence: Duration,
+        settings: &MessageSettings,
     ) -> std::io::Result<Self> {
         let window = Arc::new(mapping);
         let (links, notices) = joined.into_iter().enumerate().map(|(peer, rings)| split(peer, rings)).unzip();
-        let pulse = Pulse::start(rank, EPOCH, Arc::clone(&window), notices, silence)?;
+        let pulse = Pulse::start(rank, EPOCH, Arc::clone(&window), notices, settings)?;
         Ok(Self { window, links, pulse })
     }
 

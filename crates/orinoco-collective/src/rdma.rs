@@ -6,6 +6,7 @@
 //! What can be reckoned without a device ([`flow`], [`immediate`], [`slots`], [`endpoint`], [`port`]) is apart from the calls of
 //! libibverbs ([`verbs`]).
 
+mod agreement;
 mod endpoint;
 pub(crate) mod error;
 mod flow;
@@ -19,10 +20,12 @@ mod transport;
 mod verbs;
 mod wire;
 
+pub(crate) use agreement::Agreed;
 pub use error::RdmaError;
 pub use join::RdmaGroup;
+pub(crate) use join::{RdmaRequest, connect};
 pub use mtu::Mtu;
 pub use port::{PortRefusal, RdmaLink, RdmaPort, RefusedPort};
-pub use settings::RdmaSettings;
+pub use settings::{RdmaPolicy, RdmaSettings};
 pub use transport::Rdma;
 pub use verbs::{RdmaCounters, rdma_ports};

@@ -53,7 +53,8 @@ const SINGLE_COPY_BYTES_SHARED: usize = 512 << 10;
 
 /// The ranks of one machine, as one of them.
 ///
-/// No call waits longer than [`Settings::deadline`] for a rank.
+/// No call waits longer than [`Settings::deadline`] for a rank. After a failure, some ranks may return the result of an operation and
+/// others the error: agreement ([`Uniform`](crate::Uniform)) exists only in groups whose ranks exchange messages.
 pub struct ShmGroup {
     segment: Arc<Segment>,
     /// File through which the ranks met.
@@ -87,6 +88,24 @@ impl ShmGroup {
         // Groups that are split off meet next to it, also if the working directory changes.
         let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         let segment = Arc::new(join::join(path, rank, ranks, settings.deadline)?);
+        let group = Self::of(segment, absolute, rank, ranks, settings);
+        if rank == 0 {
+            // Last of all: whoever sees the file gone knows that this rank has joined.
+            let removed = join::remove(path);
+            let group = group?;
+            return removed.map(|()| group);
+        }
+        group
+    }
+
+    /// Creates the group of ranks that have met in a segment.
+    fn of(
+        segment: Arc<Segment>,
+        absolute: PathBuf,
+        rank: usize,
+        ranks: usize,
+        settings: Settings,
+    ) -> Result<Self, JoinError> {
         let life = Life::start(Arc::clone(&segment), rank, settings.silence);
         let mut group = Self::new(segment, rank, ranks, settings, life);
         group.path = absolute;

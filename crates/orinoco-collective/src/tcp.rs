@@ -4,6 +4,7 @@
 //! call waits. A thread of the group exchanges notices, so that a rank that computes gives signs of life.
 
 mod connection;
+mod contacts;
 mod hello;
 #[cfg(test)]
 mod hostile;
@@ -14,7 +15,6 @@ mod pulse;
 mod rendezvous;
 mod settings;
 mod socket;
-mod split;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,12 +22,13 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags};
 
 use crate::message::{
-    Engine, Health, LinkFault, Memory, MessageGroup, MessageSettings, StreamReceiver, StreamSender, Transport,
+    Engine, Health, LinkFault, Memory, MessageGroup, MessageSettings, StreamReceiver, StreamSender,
+    Transport, VOTING_RANKS_MAX,
 };
-use crate::security::Keys;
 use crate::{JoinError, Topology};
 
 pub(crate) use connection::Connection;
+pub(crate) use contacts::Contacts;
 pub(crate) use hello::{Answer, ClusterHello, EPOCH, Hello, Use};
 pub(crate) use join::{Joined, Joining, Links, Place, digest};
 pub(crate) use lobby::Lobby;
@@ -45,6 +46,8 @@ pub type TcpGroup = MessageGroup<Tcp>;
 const BULK_BYTES: u64 = 64 << 10;
 /// Most ranks of a group: each has two connections with every other.
 const RANKS_MAX: usize = 64;
+
+const _: () = assert!(RANKS_MAX <= VOTING_RANKS_MAX, "a bit of a vote for each rank");
 
 impl TcpGroup {
     /// Joins a group as one of its ranks. Returns when all have joined.
@@ -70,10 +73,27 @@ impl TcpGroup {
         settings: MessageSettings,
     ) -> Result<Self, JoinError> {
         let ranks = joined.links.len();
-        let (keys, place) = (joined.keys.clone(), joined.place);
-        let (pulse, messages) = joined.start(rank, epoch, settings.silence)?;
-        let tcp = Tcp::new(pulse, messages, keys, place);
+        let contacts = Contacts::of(&joined);
+        let (pulse, messages) = joined.start(rank, epoch, &settings)?;
+        let tcp = Tcp::new(pulse, messages, contacts);
         Ok(Self::joined(tcp, Topology::flat(ranks), rank, epoch, settings)?)
+    }
+
+    /// Makes groups of this group's ranks, as `MPI_Comm_split` does. Ranks that name the same colour form one, in the order of
+    /// their keys and then of their ranks here; a rank without a colour belongs to none, and gets `None`. All ranks must call it.
+    ///
+    /// The new group has the settings of this one, and connections of its own: each rank listens at the address it has here, at a
+    /// port that the system chooses. A rank that has several addresses is reached at that of the connection that this group has with it. They are protected as this group's are: with a group key, by a new key, which the ranks of this
+    /// group tell one another; with key pairs, by the same ones. The two groups are independent: a failure of one does not
+    /// end the other, and each names ranks by its own numbers. Making a group takes two connections and handshakes with each of its
+    /// ranks: make it once, and use it again and again.
+    ///
+    /// # Errors
+    /// If this group has failed, or if the ranks of the new group cannot join it (see [`TcpGroup::join`]).
+    pub fn split(&mut self, color: Option<u32>, key: i32) -> Result<Option<Self>, JoinError> {
+        let (settings, contacts) = (self.settings(), self.transport().contacts.clone());
+        let Some((joined, rank)) = contacts.divide(self, color, key, &settings)? else { return Ok(None) };
+        Self::of(joined, rank, EPOCH, settings).map(Some)
     }
 }
 
@@ -96,10 +116,10 @@ impl Joined {
         self,
         rank: usize,
         epoch: u32,
-        silence: Duration,
+        settings: &MessageSettings,
     ) -> Result<(Arc<Pulse>, Vec<Option<Connection>>), JoinError> {
         let (notices, messages) = self.links.into_iter().unzip();
-        let pulse = Pulse::start(rank, epoch, notices, silence).map_err(JoinError::System)?;
+        let pulse = Pulse::start(rank, epoch, notices, settings).map_err(JoinError::System)?;
         Ok((pulse, messages))
     }
 }
@@ -109,9 +129,7 @@ pub struct Tcp {
     /// By peer; none for this rank itself.
     links: Vec<Option<Link>>,
     pulse: Arc<Pulse>,
-    /// Keys and address, for groups that are split off.
-    keys: Keys,
-    place: Place,
+    contacts: Contacts,
 }
 
 struct Link {
@@ -121,12 +139,22 @@ struct Link {
 }
 
 impl Tcp {
-    fn new(pulse: Arc<Pulse>, messages: Vec<Option<Connection>>, keys: Keys, place: Place) -> Self {
+    pub(crate) fn new(pulse: Arc<Pulse>, messages: Vec<Option<Connection>>, contacts: Contacts) -> Self {
         let link = |(peer, connection): (usize, Option<Connection>)| {
             let (sender, receiver) = (StreamSender::new(peer), StreamReceiver::new(peer));
             connection.map(|connection| Link { connection, sender, receiver })
         };
-        Self { links: messages.into_iter().enumerate().map(link).collect(), pulse, keys, place }
+        Self { links: messages.into_iter().enumerate().map(link).collect(), pulse, contacts }
+    }
+
+    /// Takes the connections for messages out, each with the bytes that were read from it and not used. No operation follows.
+    pub(crate) fn take_connections(&mut self) -> Vec<Option<(Connection, Vec<u8>)>> {
+        let links = std::mem::take(&mut self.links).into_iter();
+        links.map(|link| link.map(|link| (link.connection, link.receiver.into_unused()))).collect()
+    }
+
+    pub(crate) fn pulse(&self) -> &Arc<Pulse> {
+        &self.pulse
     }
 }
 

@@ -2,13 +2,16 @@
 
 #![expect(clippy::disallowed_methods, reason = "the tests wait for real threads")]
 
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+mod addresses;
+
+use std::net::{Ipv4Addr, SocketAddr};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use addresses::free_address;
 use orinoco_collective::{
-    Cluster, ClusterError, ClusterSettings, CollectiveError, Communicator, Epoch, KeyPair, MemberList,
-    MessageSettings, ReduceOp, Seat, SigningKey,
+    Cluster, ClusterError, ClusterRdma, ClusterSettings, CollectiveError, Communicator, Epoch, KeyPair,
+    MemberList, MessageSettings, RdmaPolicy, ReduceOp, Seat, SigningKey,
 };
 
 /// A cluster's list and the key pair of each seat.
@@ -20,11 +23,9 @@ struct Boards {
 impl Boards {
     fn new(seats: usize) -> Self {
         let keys: Vec<KeyPair> = (0..seats).map(|_| KeyPair::generate().unwrap()).collect();
-        let listeners: Vec<TcpListener> =
-            keys.iter().map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap()).collect();
         let seat = |(number, key): (usize, &KeyPair)| Seat {
             name: char::from(b'a' + number as u8).to_string(),
-            address: listeners[number].local_addr().unwrap(),
+            addresses: vec![free_address(Ipv4Addr::LOCALHOST)],
             key: key.public(),
         };
         let seats = keys.iter().enumerate().map(seat).collect();
@@ -48,7 +49,8 @@ fn settings() -> ClusterSettings {
     };
     ClusterSettings {
         join_time: Duration::from_secs(20),
-        settle: Duration::from_secs(1),
+        // On a busy machine a seat may be this late.
+        settle: Duration::from_secs(3),
         silence: Duration::from_secs(4),
         messages,
         ..ClusterSettings::default()
@@ -122,6 +124,38 @@ fn seats_join_one_epoch_and_go_on_without_one_that_fails() {
     assert!(third.iter().all(|(_, sum)| *sum == 3));
 }
 
+/// Opens a seat that uses RDMA as a policy says, by a device that does not exist.
+fn open_without_device(boards: &Boards, seat: usize, policy: RdmaPolicy) -> Cluster {
+    let rdma = ClusterRdma { policy, device: Some("none".to_owned()) };
+    let settings = ClusterSettings { rdma, ..settings() };
+    Cluster::open(boards.list.clone(), boards.keys[seat].clone(), settings).expect("a free address")
+}
+
+#[test]
+fn seats_without_rdma_use_tcp_and_say_why() {
+    let boards = Boards::new(2);
+    let mut clusters = [boards.open(0), open_without_device(&boards, 1, RdmaPolicy::Preferred)];
+    let epochs = join_all(&mut clusters.each_mut());
+    assert!(epochs.iter().all(|(epoch, sum)| *sum == 2 && epoch.group.transport().name() == "tcp"));
+    assert_eq!(epochs[0].0.fallback, None, "seat a did not ask for RDMA");
+    let why = epochs[1].0.fallback.as_ref().expect("seat b did");
+    assert!(why.contains("RDMA device") || why.contains("libibverbs") || why.contains("RDMA port"), "{why}");
+}
+
+#[test]
+fn a_seat_that_requires_rdma_joins_no_epoch_without_it() {
+    let boards = Boards::new(2);
+    let mut clusters = [boards.open(0), open_without_device(&boards, 1, RdmaPolicy::Required)];
+    let errors = thread::scope(|scope| {
+        let threads = clusters.each_mut().map(|cluster| scope.spawn(|| cluster.join().err()));
+        threads.map(|thread| thread.join().unwrap().expect("no epoch"))
+    });
+    let seat_b = "seat b requires RDMA, but not all boards of the group can use it: ";
+    assert!(errors.iter().all(|error| error.to_string().starts_with(seat_b)), "{errors:?}");
+    assert!(errors[0].to_string().ends_with("this board's settings do not include RDMA"), "{}", errors[0]);
+    assert!(clusters.iter().all(|cluster| cluster.monitor().waiting().is_empty()), "nobody waits any more");
+}
+
 #[test]
 fn a_seat_without_enough_others_is_isolated() {
     let boards = Boards::new(3);
@@ -134,7 +168,13 @@ fn a_seat_without_enough_others_is_isolated() {
     );
     let seats = cluster.monitor().seats();
     let fault = seats[0].fault.as_deref().expect("a reason");
-    assert_eq!(fault, format!("nobody listens at {}", boards.list.seats[0].address));
+    let address = boards.list.seats[0].addresses[0];
+    assert_eq!(
+        fault,
+        format!(
+            "cannot connect to {address}; check that orinocod is running there and that the firewall allows TCP"
+        )
+    );
     assert!(!seats[0].is_reachable && seats[2].is_reachable);
 
     cluster.monitor().interrupt();
@@ -180,7 +220,7 @@ fn seats_with_another_list_or_key_are_refused_by_name() {
     let b = Cluster::open(newer, boards.keys[1].clone(), settings()).unwrap();
     assert_eq!(
         fault_of(&b),
-        "it refuses this seat: its list of members has the serial number 1, this one 2; copy the newer list to all seats"
+        "the seat refused the connection: its list of members has the serial number 1, this one 2; copy the newer list to all seats"
     );
     drop(b);
 
@@ -192,7 +232,7 @@ fn seats_with_another_list_or_key_are_refused_by_name() {
     let b = Cluster::open(stolen, stranger, settings()).unwrap();
     assert_eq!(
         fault_of(&b),
-        "it refuses this seat: its list of members differs, although both have the serial number 1"
+        "the seat refused the connection: its list of members differs, although both have the serial number 1"
     );
 }
 
@@ -204,8 +244,8 @@ fn the_signed_list_opens_the_seat_of_the_key() {
     std::fs::write(&path, boards.list.sign(&operator).unwrap()).unwrap();
     let list = MemberList::read(&path, &operator.verifying_key()).unwrap();
     let cluster = Cluster::open(list, boards.keys[1].clone(), settings()).unwrap();
-    assert_eq!((cluster.seat(), cluster.address()), (1, boards.list.seats[1].address));
-    let taken: SocketAddr = cluster.address();
+    assert_eq!((cluster.seat(), cluster.addresses()), (1, boards.list.seats[1].addresses.clone()));
+    let taken: SocketAddr = cluster.addresses()[0];
     let again =
         Cluster::open(boards.list.clone(), boards.keys[1].clone(), settings()).err().expect("it is taken");
     assert!(matches!(&again, ClusterError::Listen { address, .. } if *address == taken), "{again}");

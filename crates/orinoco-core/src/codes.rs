@@ -215,7 +215,8 @@ codes! {
         "All ranks of a group call the same operations in the same order. The message names the rank that failed and why: it exited, \
          stopped responding, did not make the call before the deadline, or made a different call. If it exited or stopped responding, \
          look at that rank's own output first. After a failure, every later call on every rank of the group returns an error: restart \
-         all ranks."
+         all ranks. With `orinoco perf --hosts`, ranks connect to the first host's IP address, port 4712: if they cannot reach it, name \
+         another address with `--address`, and allow TCP between the hosts in their firewalls."
     GROUP_KEY "E1003" Configuration "a key file that cannot be used"
         "The key file is missing, has the wrong content, or can be opened by other users. With `orinoco perf --address`, all ranks share \
          a secret key. Its file has one line, `orinoco-group-key` and 64 hexadecimal digits, and only its owner may be able to open it \
@@ -237,6 +238,10 @@ codes! {
          there; the message has the reason. The board file of that seat needs a [[model]] of the same name, and a [[stream]] with `source = \
          \"cluster://\"` that lists it. Head (output parser) and labels of the model must be the same on both boards. This board tries \
          again after one second."
+    HOST_LOGIN "E1007" RunFailed "a host on which no rank could be started"
+        "`orinoco perf --hosts` logs in to each host with `ssh`, and runs `orinoco` there. The message is that of ssh or of the shell on that \
+         host. `ssh HOST orinoco --version` must work without a prompt: use a key without a passphrase or an agent, and log in once by \
+         hand so that the host's key is known. If `orinoco` is not in the path of the login, name it with --program."
 }
 
 #[cfg(test)]

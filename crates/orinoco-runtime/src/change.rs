@@ -186,7 +186,9 @@ fn renew_states(
 mod tests {
     use super::*;
     use crate::testing::uri;
-    use orinoco_board::{ClusterSpec, ControlSpec, Inference, ObjectSelectionSpec, OtlpSpec, SensorsSpec};
+    use orinoco_board::{
+        ClusterSpec, ControlSpec, Inference, ObjectSelectionSpec, OtlpSpec, RdmaUse, SensorsSpec,
+    };
     use proptest::prelude::*;
     use std::collections::BTreeMap;
     use std::time::Duration;
@@ -348,7 +350,9 @@ mod tests {
         let otlp = Some(OtlpSpec::default());
         assert_eq!(keys(&Board { otlp, ..from.clone() }), ["[otlp]"]);
         let (list, key) = ("members".into(), "seat.key".into());
-        let cluster = Some(ClusterSpec { list, key, operator_key: "0f".repeat(32), listen: None });
+        let (rdma, rdma_device) = (RdmaUse::Off, None);
+        let operator_key = "0f".repeat(32);
+        let cluster = Some(ClusterSpec { list, key, operator_key, listen: None, rdma, rdma_device });
         assert_eq!(keys(&Board { cluster, ..from.clone() }), ["[cluster]"]);
         let inference = Inference { threads: 7, ..Inference::default() };
         assert_eq!(keys(&Board { lanes: 2, inference, ..from.clone() }), ["lanes", "[inference]"]);

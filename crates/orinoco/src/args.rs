@@ -51,6 +51,8 @@ pub(crate) enum Command {
     /// Make keys and signed member lists, with which boards form a cluster
     #[command(subcommand)]
     Cluster(ClusterCommand),
+    /// Show the links between the boards of a cluster: interfaces, measured figures, and why a link is not used
+    Links(DaemonArgs),
     /// Benchmark one stage against this machine's limit
     #[command(subcommand)]
     Bench(BenchCommand),
@@ -60,7 +62,8 @@ pub(crate) enum Command {
     /// wait at a barrier, which is not timed. The time of a call is that of its slowest rank. % OF LIMIT compares it with an estimated
     /// minimum: the latency of a bare exchange, or the time to copy (shared memory) or send (TCP) the data, whichever is larger.
     ///
-    /// Ranks are processes on this machine, or on several: then run the command on each, with --address, --rank and --key.
+    /// Ranks are processes on this machine, or on several machines, where --hosts starts them over SSH. Without SSH, run the command on each
+    /// machine with --address, --rank and --key.
     Perf(PerfArgs),
     /// Explain an error code, or list all of them
     Explain {
@@ -412,15 +415,24 @@ pub(crate) struct PerfArgs {
     /// Reduction
     #[arg(short = 'o', long, value_name = "REDUCTION", default_value = "sum", value_parser = ["sum", "product", "min", "max", "average"])]
     pub(crate) redop: String,
-    /// Number of ranks, each a process on this machine unless --rank is given
+    /// Number of ranks, each a process on this machine unless --rank or --hosts is given
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=64))]
     pub(crate) ranks: u8,
     /// Transport: shared memory (shm), TCP with encryption (tcp) or without (tcp-plaintext; within this machine only), RDMA (rdma), or PCIe
     /// (pcie: a shared PCI BAR with --window, else a file in /dev/shm) [default: shm; tcp with --address, pcie with --window]
     #[arg(long, value_name = "NAME", value_parser = ["shm", "tcp", "tcp-plaintext", "rdma", "pcie"])]
     pub(crate) transport: Option<String>,
-    /// Measure between machines, over tcp or rdma: IP address and port at which rank 0 listens. Run the command once for each rank with equal options; rank 0 prints the report
-    #[arg(long, value_name = "IP:PORT", requires_all = ["rank", "key"])]
+    /// Hosts (such as nano-1,admin@10.0.0.2) on which to start one rank each over SSH, for tcp or rdma; prints the report. Needs SSH logins without prompts and known host keys
+    #[arg(long, value_name = "HOST,...", value_delimiter = ',', value_parser = host, conflicts_with_all = ["window", "rank", "key", "ranks"])]
+    pub(crate) hosts: Vec<String>,
+    /// Path of orinoco on the hosts [with --hosts]
+    #[arg(long, value_name = "PATH", default_value = "orinoco", value_parser = remote_path)]
+    pub(crate) program: String,
+    /// SSH command with its options, such as "ssh -F lab.config" [with --hosts]
+    #[arg(long, value_name = "COMMAND", default_value = "ssh")]
+    pub(crate) ssh: String,
+    /// Measure between machines, over tcp or rdma: IP address and port at which rank 0 listens. Run the command once for each rank with equal options; rank 0 prints the report. With --hosts: address of the first host [default: its IP address as this machine resolves it, port 4712]
+    #[arg(long, value_name = "IP:PORT")]
     pub(crate) address: Option<std::net::SocketAddr>,
     /// Measure between machines, over pcie: BAR file that all ranks can map, such as /sys/bus/pci/devices/0000:01:00.0/resource2_wc. Run the command once for each rank, as with --address
     #[arg(long, value_name = "FILE", requires_all = ["rank", "key"], conflicts_with = "address")]
@@ -428,7 +440,7 @@ pub(crate) struct PerfArgs {
     /// This process's rank, from 0 [with --address or --window]
     #[arg(long, value_name = "N", requires = "key")]
     pub(crate) rank: Option<usize>,
-    /// File with the key that all ranks share: it authenticates them, and encrypts data over tcp only [with --address or --window; see `orinoco explain E1003`]
+    /// Key file that all ranks share, or - to read its 64 hexadecimal digits from standard input. The key authenticates the ranks; data is encrypted over tcp only [with --address or --window; see `orinoco explain E1003`]
     #[arg(long, value_name = "FILE", requires = "rank")]
     pub(crate) key: Option<PathBuf>,
     /// File through which the ranks meet that `orinoco perf` starts
@@ -692,6 +704,24 @@ fn size(text: &str) -> Result<(u32, u32), String> {
     let side = |text: &str| text.parse::<u32>().ok().filter(|side| (1..=8192).contains(side));
     let sides = text.split_once('x').and_then(|(width, height)| Some((side(width)?, side(height)?)));
     sides.ok_or_else(|| "expected a size such as 1920x1080, with sides from 1 to 8192".to_owned())
+}
+
+/// Reads a host as ssh names it.
+fn host(text: &str) -> Result<String, String> {
+    let is_name = |c: char| c.is_ascii_alphanumeric() || ".-_:@".contains(c);
+    match !text.is_empty() && !text.starts_with('-') && text.chars().all(is_name) {
+        true => Ok(text.to_owned()),
+        false => Err("write a host as for ssh, such as nano-1 or admin@10.0.0.2".to_owned()),
+    }
+}
+
+/// Reads a path on another host, which the shell there must read as one word.
+fn remote_path(text: &str) -> Result<String, String> {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "./-_+~".contains(c);
+    match !text.is_empty() && !text.starts_with('-') && text.chars().all(is_plain) {
+        true => Ok(text.to_owned()),
+        false => Err("write a path of letters, digits and ./-_+~".to_owned()),
+    }
 }
 
 /// Reads a size in bytes, as nccl-tests writes it: K, M and G are powers of 1024.

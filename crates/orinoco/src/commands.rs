@@ -10,6 +10,7 @@ pub(crate) mod explain;
 mod gallery;
 pub(crate) mod infer;
 pub(crate) mod init;
+pub(crate) mod links;
 pub(crate) mod memory;
 pub(crate) mod models;
 pub(crate) mod perf;

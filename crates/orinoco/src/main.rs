@@ -59,6 +59,7 @@ fn run(command: Command, json: bool) -> Result<Exit, Faults> {
         Command::Bench(BenchCommand::ModelChild(args)) => commands::bench::model::run_child(&args),
         Command::Bench(BenchCommand::Preprocess(args)) => commands::bench::preprocess::run(&args, json),
         Command::Cluster(command) => commands::cluster::run(&command, json),
+        Command::Links(args) => commands::links::run(&args, json),
         Command::Perf(args) => commands::perf::run(&args, json),
         Command::Explain { code } => commands::explain::run(code.as_deref(), json),
         Command::Completions { shell } => {

@@ -7,15 +7,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use orinoco_api::{ClusterStatus, SeatStatus};
-use orinoco_board::ClusterSpec;
+use orinoco_api::{ClusterStatus, LinkFigures, SeatStatus};
+use orinoco_board::{ClusterSpec, RdmaUse};
 use orinoco_collective::{
-    Cluster, ClusterError, ClusterMonitor, ClusterSettings, Epoch, KeyPair, MemberList, MessageSettings,
-    SeatSet, SeatState, VerifyingKey,
+    Cluster, ClusterError, ClusterMonitor, ClusterRdma, ClusterSettings, Epoch, KeyPair, MemberList,
+    MessageSettings, RdmaPolicy, SeatSet, SeatState, VerifyingKey,
 };
 use orinoco_core::{Clock, Diagnosis, Signal, codes};
+use orinoco_sysroot::Sysroot;
 
 use crate::journal::{self, Level};
+use crate::network;
 use crate::seats::{EpochLinks, SeatLinks};
 
 /// Interval at which the members of an epoch look for failures, and for seats that wait.
@@ -41,8 +43,21 @@ pub(crate) struct ClusterView {
     monitor: ClusterMonitor,
     list: Arc<MemberList>,
     own: usize,
-    /// Reason for which there is no epoch.
-    fault: Arc<Mutex<Option<String>>>,
+    /// Files that describe the network interfaces.
+    sysroot: Sysroot,
+    state: Arc<Mutex<EpochState>>,
+}
+
+/// The last epoch of this seat, or the reason for which there is none.
+#[derive(Clone, Default)]
+struct EpochState {
+    fault: Option<String>,
+    /// `tcp` or `rdma`.
+    transport: Option<&'static str>,
+    /// RDMA device and port.
+    rdma_port: Option<String>,
+    /// Reason for which it uses TCP although the board file lists RDMA.
+    fallback: Option<String>,
 }
 
 /// Takes the board's seat. The other boards need not be there.
@@ -59,17 +74,26 @@ pub(crate) fn start(
     let list = MemberList::read(&spec.list, &key).map_err(|why| fault(&subject(&spec.list), &why))?;
     let own = KeyPair::read(&spec.key).map_err(|why| fault(&subject(&spec.key), &why))?;
     let messages = MessageSettings { deadline: CALL_MAX, ..MessageSettings::default() };
-    let settings = ClusterSettings { listen: spec.listen, messages, ..ClusterSettings::default() };
+    let rdma = ClusterRdma { policy: policy_of(spec.rdma), device: spec.rdma_device.clone() };
+    let settings = ClusterSettings { listen: spec.listen, rdma, messages, ..ClusterSettings::default() };
     let cluster = Cluster::open(list, own, settings).map_err(|why| fault(&subject(&spec.list), &why))?;
     let (list, own) = (Arc::new(cluster.list().clone()), cluster.seat());
     let others = list.seats.iter().enumerate().filter(|(seat, _)| *seat != own);
     links.set_others(others.map(|(_, seat)| seat.name.clone()).collect());
     links.check(&links.wanted())?;
+    let listen: Vec<String> = cluster.addresses().iter().map(ToString::to_string).collect();
+    let listen = listen.join(",");
     journal::log(
         Level::Info,
-        &format!("cluster name={} seat={} listen={}", list.name, list.seats[own].name, cluster.address()),
+        &format!("cluster name={} seat={} listen={listen}", list.name, list.seats[own].name),
     );
-    let view = ClusterView { monitor: cluster.monitor(), list, own, fault: Arc::default() };
+    let view = ClusterView {
+        monitor: cluster.monitor(),
+        list,
+        own,
+        sysroot: Sysroot::host(),
+        state: Arc::default(),
+    };
     let (stop, signal) = (Arc::new(AtomicBool::new(false)), clock.signal());
     let holder = Holder {
         view: view.clone(),
@@ -81,6 +105,14 @@ pub(crate) fn start(
     let spawned = thread::Builder::new().name("cluster".to_owned()).spawn(move || holder.run(cluster));
     let thread = spawned.map_err(|why| fault(&subject(&spec.list), &why))?;
     Ok(HeldSeat { view, stop, signal, thread })
+}
+
+fn policy_of(rdma: RdmaUse) -> RdmaPolicy {
+    match rdma {
+        RdmaUse::Off => RdmaPolicy::Off,
+        RdmaUse::Preferred => RdmaPolicy::Preferred,
+        RdmaUse::Required => RdmaPolicy::Required,
+    }
 }
 
 fn subject(path: &Path) -> String {
@@ -124,24 +156,56 @@ impl ClusterView {
                 "unreachable"
             }
         };
+        let (links, interfaces) = (self.monitor.links(), network::interfaces(&self.sysroot));
         let of = |(number, seat): (usize, SeatState)| SeatStatus {
-            address: self.list.seats[number].address.to_string(),
+            address: self.list.seats[number].addresses_text(),
             state: state(&seat).to_owned(),
-            fault: seat.fault.filter(|_| !seat.is_reachable),
+            fault: seat.fault.filter(|_| !seat.is_reachable || number == self.own),
+            links: match number == self.own {
+                true => Vec::new(),
+                false => network::links_with(&seat.name, &links[number], &interfaces),
+            },
             name: seat.name,
         };
+        let last = self.lock().clone();
         ClusterStatus {
             name: self.list.name.clone(),
             serial: self.list.serial,
             seat: self.list.seats[self.own].name.clone(),
             epoch,
-            fault: self.lock().clone().filter(|_| epoch.is_none()),
+            fault: last.fault.filter(|_| epoch.is_none()),
+            transport: last.transport.filter(|_| epoch.is_some()).map(str::to_owned),
+            rdma_port: last.rdma_port.filter(|_| epoch.is_some()),
+            fallback: last.fallback.filter(|_| epoch.is_some()),
             seats: seats.into_iter().enumerate().map(of).collect(),
+            matrix: self.matrix(),
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Option<String>> {
-        self.fault.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Returns the figures of the links between all seats that this one knows.
+    fn matrix(&self) -> Vec<LinkFigures> {
+        let name = |seat: usize| self.list.seats[seat].name.clone();
+        let mut known = Vec::new();
+        for (from, row) in self.monitor.figures().into_iter().enumerate() {
+            for (to, figures) in row.into_iter().enumerate() {
+                known.extend(figures.map(|figures| LinkFigures {
+                    from: name(from),
+                    to: name(to),
+                    round_trip_us: figures.round_trip.as_secs_f64() * 1e6,
+                    bytes_per_s: figures.bytes_per_second,
+                }));
+            }
+        }
+        known
+    }
+
+    /// Name of this board's seat.
+    fn name(&self) -> &str {
+        &self.list.seats[self.own].name
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, EpochState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn names(&self, seats: SeatSet) -> String {
@@ -164,9 +228,7 @@ impl Holder {
         while !self.stop.load(Ordering::Acquire) {
             match cluster.join() {
                 Ok(mut epoch) => {
-                    *self.view.lock() = None;
-                    let members = self.view.names(epoch.members);
-                    journal::log(Level::Info, &format!("cluster epoch={} members={members}", epoch.number));
+                    self.note(&epoch);
                     let was_in_vain =
                         end.relink || end.waiting.iter().any(|seat| !epoch.members.contains(seat));
                     age = if was_in_vain { EPOCH_AGE_MAX.min(2 * age) } else { EPOCH_AGE_MIN };
@@ -175,10 +237,32 @@ impl Holder {
                 Err(ClusterError::Interrupted) => {}
                 Err(why) => {
                     journal::log(Level::Warning, &format!("cluster {why}"));
-                    *self.view.lock() = Some(why.to_string());
+                    *self.view.lock() = EpochState { fault: Some(why.to_string()), ..EpochState::default() };
+                    // The others form a group without this board meanwhile.
+                    if matches!(&why, ClusterError::Rdma { seat, .. } if *seat == self.view.name()) {
+                        self.signal.wait(Some(self.clock.now() + EPOCH_AGE_MIN));
+                    }
                 }
             }
         }
+    }
+
+    /// Notes and logs an epoch that has begun.
+    fn note(&self, epoch: &Epoch) {
+        let transport = epoch.group.transport();
+        let state = EpochState {
+            fault: None,
+            transport: Some(transport.name()),
+            rdma_port: transport.rdma_link().map(|link| link.port.to_string()),
+            fallback: epoch.fallback.clone(),
+        };
+        let members = self.view.names(epoch.members);
+        let (number, name) = (epoch.number, transport.name());
+        journal::log(Level::Info, &format!("cluster epoch={number} members={members} transport={name}"));
+        if let Some(why) = &state.fallback {
+            journal::log(Level::Warning, &format!("cluster epoch={number} does not use RDMA: {why}"));
+        }
+        *self.view.lock() = state;
     }
 
     /// Connects with the seats that execute models for this board, and with those for which it does. Stays in the epoch until a

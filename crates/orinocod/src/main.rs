@@ -5,6 +5,7 @@
 mod cluster;
 mod control;
 mod journal;
+mod network;
 mod otlp;
 mod post_mortem;
 mod seats;

@@ -17,7 +17,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use orinoco_board::Board;
-use orinoco_collective::{CollectiveError, Communicator, Epoch, JoinError, MemberList, SEATS_MAX, TcpGroup};
+use orinoco_collective::{
+    ClusterGroup, CollectiveError, Communicator, Epoch, JoinError, MemberList, SEATS_MAX,
+};
 
 use crate::journal::{self, Level};
 
@@ -77,13 +79,13 @@ impl EpochLinks {
         self.has_failed || self.links.has_lost_link() || self.links.wanted() != self.wanted
     }
 
-    fn send_to(&self, seat: String, pair: TcpGroup) -> Result<(), JoinError> {
+    fn send_to(&self, seat: String, pair: ClusterGroup) -> Result<(), JoinError> {
         journal::log(Level::Info, &format!("cluster seat={seat} executes models for this board"));
         let client = client::Client { inbox: self.links.link(&seat), seat, pair };
         start("seat-client", move || client.run())
     }
 
-    fn serve(&self, seat: String, pair: TcpGroup) -> Result<(), JoinError> {
+    fn serve(&self, seat: String, pair: ClusterGroup) -> Result<(), JoinError> {
         journal::log(Level::Info, &format!("cluster this board executes models for seat={seat}"));
         let (links, stop) = (Arc::clone(&self.links), Arc::clone(&self.stop));
         start("seat-server", move || server::Server { seat, pair, links, stop }.run())

@@ -8,6 +8,7 @@
 mod cascade;
 mod governor;
 mod group;
+mod hosts;
 mod pcie;
 mod privileges;
 mod rdma;

@@ -18,10 +18,12 @@ use crate::security::{PublicKey, SigningKey, VerifyingKey};
 /// name crossing
 /// serial 3
 /// witness a
-/// seat a 10.0.0.1:4711 <public key>
-/// seat b 10.0.0.2:4711 <public key>
+/// seat a 10.0.0.1:4711,192.168.7.1:4711 <public key>
+/// seat b 10.0.0.2:4711,192.168.7.2:4711 <public key>
 /// signature <128 hexadecimal digits>
 /// ```
+///
+/// A board with several network interfaces has an address for each: seats measure all of them, and use the fastest.
 ///
 /// The signature is of all bytes before its line. A board that was stolen is removed from the list: seats with a newer list, which has
 /// a higher serial number, refuse those with an older one.
@@ -42,16 +44,21 @@ pub struct MemberList {
 pub struct Seat {
     /// Name.
     pub name: String,
-    /// Address at which the board listens, and at which the others reach it.
-    pub address: SocketAddr,
+    /// Addresses at which the board listens, and at which the others reach it: 1 to [`ADDRESSES_MAX`].
+    pub addresses: Vec<SocketAddr>,
     /// Public key of the board.
     pub key: PublicKey,
 }
 
+/// Most addresses of a seat. Each takes a measurement before boards connect, and a thread that listens.
+pub const ADDRESSES_MAX: usize = 4;
 /// Most bytes of a list.
 const LIST_BYTES_MAX: u64 = 64 << 10;
 /// First line of a list.
 const FIRST_LINE: &str = "orinoco-cluster 1";
+/// Form of a seat's addresses.
+const ADDRESSES_FORM: &str =
+    "an address with a port, as in 10.0.0.1:4711, or several with commas between them and no spaces";
 /// First word of the last line.
 const SIGNATURE: &str = "signature ";
 
@@ -87,6 +94,30 @@ pub enum ListError {
     Seats {
         /// Number of seats.
         seats: usize,
+    },
+    /// A seat has too many addresses, or none.
+    #[error(
+        "seat `{seat}` has {addresses} addresses in the list of members; a seat has 1 to {ADDRESSES_MAX}"
+    )]
+    Addresses {
+        /// The seat.
+        seat: String,
+        /// Number of its addresses.
+        addresses: usize,
+    },
+    /// A seat has an address within its own machine, and another seat is on another machine.
+    #[error(
+        "seat `{seat}` has the loopback address {loopback}, at which no other board can reach it, and seat `{other}` has {address}; give each seat the address of a network interface"
+    )]
+    Loopback {
+        /// The seat.
+        seat: String,
+        /// Its address.
+        loopback: SocketAddr,
+        /// The other seat.
+        other: String,
+        /// Its address.
+        address: SocketAddr,
     },
     /// Two seats have something in common that they must not.
     #[error("seats `{first}` and `{second}` have the same {what}")]
@@ -162,11 +193,13 @@ impl MemberList {
                     serial = Some(number.parse().map_err(|_| wrong("a serial number below 2^32"))?);
                 }
                 ["witness", seat] => witness = Some(seat.to_owned()),
-                ["seat", seat, address, key] => seats.push(Seat {
+                ["seat", seat, addresses, key] => seats.push(Seat {
                     name: seat.to_owned(),
-                    address: address
-                        .parse()
-                        .map_err(|_| wrong("an address with a port, as in 10.0.0.1:4711"))?,
+                    addresses: addresses
+                        .split(',')
+                        .map(|address| address.parse())
+                        .collect::<Result<_, _>>()
+                        .map_err(|_| wrong(ADDRESSES_FORM))?,
                     key: key.parse().map_err(|_| wrong("a public key of 64 hexadecimal digits"))?,
                 }),
                 _ => {
@@ -201,11 +234,17 @@ impl MemberList {
         if let Some(name) = names.into_iter().find(|name| name.split_whitespace().ne([name.as_str()])) {
             return Err(ListError::Name { name: name.clone() });
         }
+        if let Some(seat) =
+            self.seats.iter().find(|seat| !(1..=ADDRESSES_MAX).contains(&seat.addresses.len()))
+        {
+            return Err(ListError::Addresses { seat: seat.name.clone(), addresses: seat.addresses.len() });
+        }
+        self.check_loopback()?;
         for (number, second) in self.seats.iter().enumerate() {
             for first in &self.seats[..number] {
                 let what = if first.name == second.name {
                     "name"
-                } else if first.address == second.address {
+                } else if first.addresses.iter().any(|address| second.addresses.contains(address)) {
                     "address"
                 } else if first.key == second.key {
                     "public key"
@@ -220,6 +259,22 @@ impl MemberList {
             }
         }
         Ok(())
+    }
+
+    /// Seats on one machine have loopback addresses only, and seats on several machines none.
+    fn check_loopback(&self) -> Result<(), ListError> {
+        let all =
+            || self.seats.iter().flat_map(|seat| seat.addresses.iter().map(move |address| (seat, *address)));
+        let of = |is_loopback: bool| all().find(|(_, address)| address.ip().is_loopback() == is_loopback);
+        match (of(true), of(false)) {
+            (Some((seat, loopback)), Some((other, address))) => Err(ListError::Loopback {
+                seat: seat.name.clone(),
+                loopback,
+                other: other.name.clone(),
+                address,
+            }),
+            _ => Ok(()),
+        }
     }
 
     /// The list as text, signed.
@@ -240,7 +295,8 @@ impl MemberList {
         if let Some(witness) = self.witness.and_then(|witness| self.seats.get(witness)) {
             add(format!("witness {}\n", witness.name));
         }
-        self.seats.iter().for_each(|seat| add(format!("seat {} {} {}\n", seat.name, seat.address, seat.key)));
+        let line = |seat: &Seat| format!("seat {} {} {}\n", seat.name, seat.addresses_text(), seat.key);
+        self.seats.iter().for_each(|seat| add(line(seat)));
         text
     }
 
@@ -254,6 +310,13 @@ impl MemberList {
     }
 }
 
+impl Seat {
+    /// The addresses as the list has them, with commas between them.
+    pub fn addresses_text(&self) -> String {
+        self.addresses.iter().map(SocketAddr::to_string).collect::<Vec<_>>().join(",")
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -262,7 +325,9 @@ mod tests {
     fn list(seats: usize) -> MemberList {
         let seat = |number: usize| Seat {
             name: format!("board-{number}"),
-            address: format!("10.0.0.{}:4711", number + 1).parse().unwrap(),
+            addresses: ["10.0.0", "10.0.1"]
+                .map(|net| format!("{net}.{}:4711", number + 1).parse().unwrap())
+                .to_vec(),
             key: KeyPair::generate().unwrap().public(),
         };
         MemberList {
@@ -317,7 +382,7 @@ mod tests {
             ("orinoco-cluster 2\n".to_owned(), "line 1 of the list of members: expected `orinoco-cluster 1`"),
             (
                 format!("{start}seat a 10.0.0.1 {key}\n"),
-                "line 4 of the list of members: expected an address with a port, as in 10.0.0.1:4711",
+                "line 4 of the list of members: expected an address with a port, as in 10.0.0.1:4711, or several with commas between them and no spaces",
             ),
             (
                 format!("{start}seat a 10.0.0.1:1 0f\n"),
@@ -339,6 +404,18 @@ mod tests {
             (
                 format!("{start}{}{}", seat("a", "1.1.1.1:1"), seat("b", "1.1.1.2:1")),
                 "seats `a` and `b` have the same public key",
+            ),
+            (
+                format!("{start}{}{}", seat("a", "1.1.1.1:1,1.1.2.1:1"), seat("b", "1.1.1.2:1,1.1.2.1:1")),
+                "seats `a` and `b` have the same address",
+            ),
+            (
+                format!("{start}{}", seat("a", "1.1.1.1:1,1.1.1.1:2,1.1.1.1:3,1.1.1.1:4,1.1.1.1:5")),
+                "seat `a` has 5 addresses in the list of members; a seat has 1 to 4",
+            ),
+            (
+                format!("{start}{}{}", seat("a", "1.1.1.1:1"), seat("b", "127.0.0.1:1")),
+                "seat `b` has the loopback address 127.0.0.1:1, at which no other board can reach it, and seat `a` has 1.1.1.1:1; give each seat the address of a network interface",
             ),
             (
                 format!("{start}witness z\n{}", seat("a", "1.1.1.1:1")),

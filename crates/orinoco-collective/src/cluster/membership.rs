@@ -167,6 +167,8 @@ impl Membership {
             Packet::Accept { epoch } => self.accepted(from, epoch),
             Packet::Refuse { highest } => self.refused(from, highest, now),
             Packet::Commit { epoch, members } => self.committed(from, epoch, members),
+            // Figures of links do not matter to the membership.
+            Packet::Link(_) => {}
         }
         self.review(now);
     }

@@ -4,11 +4,11 @@
 //!
 //! | Bytes | Content |
 //! |---|---|
-//! | 0 | kind: 1 status, 2 proposal, 3 acceptance, 4 refusal, 5 commit |
-//! | 1 | of a status: 1 if its sender is ready for an epoch, or 0 |
+//! | 0 | kind: 1 status, 2 proposal, 3 acceptance, 4 refusal, 5 commit, 6 figures of a link |
+//! | 1 | of a status: 1 if its sender is ready for an epoch, or 0; of figures: the seat at the other end |
 //! | 2-3 | of a status: seats with which its sender is connected, of a proposal and a commit: the members; seat 0 in the lowest bit |
-//! | 4-7 | epoch; of a status and a refusal: the highest that its sender knows |
-//! | 8-11 | of a status: the epoch in which its sender takes part, or 0 |
+//! | 4-7 | epoch; of a status and a refusal: the highest that its sender knows; of figures: round trip in microseconds |
+//! | 8-11 | of a status: the epoch in which its sender takes part, or 0; of figures: rate in KiB per second |
 //! | 12-19 | 0 |
 //! | 20-23 | CRC32C of the bytes before |
 
@@ -23,6 +23,7 @@ const PROPOSE: u8 = 2;
 const ACCEPT: u8 = 3;
 const REFUSE: u8 = 4;
 const COMMIT: u8 = 5;
+const LINK: u8 = 6;
 
 /// Packet from one seat to another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,6 +38,16 @@ pub(crate) enum Packet {
     Refuse { highest: u32 },
     /// All members have accepted: the epoch begins.
     Commit { epoch: u32, members: SeatSet },
+    /// Figures of the link between its sender and a seat.
+    Link(LinkPacket),
+}
+
+/// Figures of a link as they are sent to others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct LinkPacket {
+    pub(crate) seat: u8,
+    pub(crate) round_trip_us: u32,
+    pub(crate) kib_per_second: u32,
 }
 
 /// State of a seat as it is sent to others.
@@ -62,6 +73,9 @@ impl Packet {
             Self::Accept { epoch } => (ACCEPT, 0, SeatSet::default(), epoch, 0),
             Self::Refuse { highest } => (REFUSE, 0, SeatSet::default(), highest, 0),
             Self::Commit { epoch, members } => (COMMIT, 0, members, epoch, 0),
+            Self::Link(LinkPacket { seat, round_trip_us, kib_per_second }) => {
+                (LINK, seat, SeatSet::default(), round_trip_us, kib_per_second)
+            }
         };
         let mut bytes = [0; PACKET_BYTES];
         bytes[0] = kind;
@@ -93,6 +107,7 @@ impl Packet {
             ACCEPT => Self::Accept { epoch },
             REFUSE => Self::Refuse { highest: epoch },
             COMMIT => Self::Commit { epoch, members: set },
+            LINK => Self::Link(LinkPacket { seat: bytes[1], round_trip_us: epoch, kib_per_second: four(8) }),
             _ => return None,
         })
     }
@@ -114,6 +129,7 @@ mod tests {
                 Packet::Accept { epoch },
                 Packet::Refuse { highest },
                 Packet::Commit { epoch, members: set },
+                Packet::Link(LinkPacket { seat: bits as u8, round_trip_us: highest, kib_per_second: epoch }),
             ] {
                 prop_assert_eq!(Packet::decode(&packet.encode()), Some(packet));
             }
@@ -125,7 +141,7 @@ mod tests {
             let mut checked = bytes;
             let checksum = crc32c::crc32c(&bytes[..CHECKED_BYTES]).to_le_bytes();
             checked[CHECKED_BYTES..].copy_from_slice(&checksum);
-            prop_assert_eq!(Packet::decode(&checked).is_some(), (STATUS..=COMMIT).contains(&bytes[0]));
+            prop_assert_eq!(Packet::decode(&checked).is_some(), (STATUS..=LINK).contains(&bytes[0]));
         }
     }
 }

@@ -43,6 +43,11 @@ impl SeatSet {
         (0..SEATS_MAX).filter(move |seat| self.contains(*seat))
     }
 
+    /// Rank of a seat in the group of these seats. `None` if it is no member.
+    pub(crate) fn rank_of(self, seat: usize) -> Option<usize> {
+        self.iter().position(|member| member == seat)
+    }
+
     /// The set with one more seat.
     ///
     /// # Panics
@@ -117,6 +122,15 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn ranks_are_in_the_order_of_seats() {
+        let members: SeatSet = [1, 4, 9].into_iter().collect();
+        assert_eq!(
+            [1, 4, 9, 0, 5].map(|seat| members.rank_of(seat)),
+            [Some(0), Some(1), Some(2), None, None]
+        );
     }
 
     #[test]

@@ -1,12 +1,17 @@
 //! State that the threads of a seat share.
 
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::list::MemberList;
+use super::links::{LinkFigures, SeatLinks};
+use super::list::{ADDRESSES_MAX, MemberList};
 use super::membership::Membership;
+use super::packet::{LinkPacket, Packet};
 use super::seats::SeatSet;
+use crate::JoinError;
 use crate::clock::Ticks;
 use crate::security::{KeyPair, Keys};
 use crate::tcp::{Answer, ClusterHello, Connection, Hello, Joining, Use, raise};
@@ -32,8 +37,16 @@ pub(super) struct State {
     pub(super) opened: Vec<(usize, Connection)>,
     /// The epoch whose members connect with one another.
     pub(super) assembly: Option<Assembly>,
+    /// Addresses of this seat at which it cannot listen, and the system's answers.
+    pub(super) unbound: BTreeMap<SocketAddr, String>,
     /// Reasons for which lower seats could not be connected with last, by seat.
     pub(super) faults: Vec<Option<String>>,
+    /// By seat.
+    pub(super) links: Vec<SeatLinks>,
+    /// Figures of the links between other seats, as the first of both has sent them.
+    pub(super) figures: Vec<Vec<Option<LinkFigures>>>,
+    /// Number of links that a seat measures with this one now, by seat.
+    pub(super) probes: Vec<usize>,
     /// The program is not to wait for an epoch any longer.
     pub(super) is_interrupted: bool,
     pub(super) is_ending: bool,
@@ -59,6 +72,13 @@ impl Shared {
     /// Keys of connections among these seats.
     pub(super) fn keys(&self, seats: impl Iterator<Item = usize>) -> Keys {
         Keys::Pairs { own: self.pair.clone(), public: seats.map(|seat| self.list.seats[seat].key).collect() }
+    }
+
+    /// Addresses of a lower seat in the order in which they are to be tried.
+    pub(super) fn preference(&self, seat: usize) -> Vec<SocketAddr> {
+        let addresses = &self.list.seats[seat].addresses;
+        let order = self.lock().links[seat].preference(addresses.len());
+        order.into_iter().map(|at| addresses[at]).collect()
     }
 
     /// This seat as it introduces itself in an epoch, or outside of one with number 0 and no members.
@@ -94,6 +114,9 @@ impl Shared {
         }
         match hello.purpose() {
             Some(Use::Membership) => Answer::Accepted,
+            // The one before may end a moment later than the next begins.
+            Some(Use::Probe) if self.lock().probes[from] >= ADDRESSES_MAX => Answer::WrongRank,
+            Some(Use::Probe) => Answer::Accepted,
             Some(Use::Notices | Use::Messages) => match &self.lock().assembly {
                 Some(Assembly { epoch, members, .. })
                     if (*epoch, members.bits()) == (hello.epoch, hello.cluster.members)
@@ -129,6 +152,30 @@ impl Shared {
     }
 }
 
+impl State {
+    /// Notes the figures that a seat has sent. Returns whether they can be such.
+    pub(super) fn figures_of(&mut self, seat: usize, packet: LinkPacket) -> bool {
+        let place = self.figures[seat].get_mut(usize::from(packet.seat));
+        place.map(|place| *place = Some(LinkFigures::of_packet(packet))).is_some()
+    }
+
+    /// Packets with the figures of this seat's links.
+    pub(super) fn own_figures(&self) -> impl Iterator<Item = Packet> {
+        let packet = |(seat, links): (usize, &SeatLinks)| Some(Packet::Link(links.figures()?.packet(seat)));
+        self.links.iter().enumerate().filter_map(packet)
+    }
+
+    /// Reason for which a seat could not be connected with last, or for which this one does not listen at an address.
+    pub(super) fn fault_of(&self, seat: usize, own: usize) -> Option<String> {
+        if seat != own {
+            return self.faults[seat].clone();
+        }
+        let unbound =
+            self.unbound.iter().map(|(address, why)| format!("this board cannot listen on {address}: {why}"));
+        Some(unbound.collect::<Vec<_>>().join("; ")).filter(|text| !text.is_empty())
+    }
+}
+
 impl Assembly {
     pub(super) fn new(epoch: u32, members: SeatSet, seats: usize) -> Self {
         Self { epoch, members, arrived: (0..seats).map(|_| (None, None)).collect() }
@@ -138,5 +185,26 @@ impl Assembly {
     pub(super) fn missing(&self, own: usize) -> impl Iterator<Item = usize> {
         let is_missing = |seat: &usize| !matches!(self.arrived[*seat], (Some(_), Some(_)));
         self.members.iter().filter(move |seat| *seat > own).filter(is_missing)
+    }
+}
+
+/// Reason for which a seat could not be connected with, for people.
+pub(super) fn describe(why: &JoinError, address: SocketAddr) -> String {
+    match why {
+        JoinError::Missing { .. } => {
+            format!(
+                "cannot connect to {address}; check that orinocod is running there and that the firewall allows TCP"
+            )
+        }
+        JoinError::NoRank { .. } => {
+            format!(
+                "{address} did not answer as orinocod does: another program uses that port, or its version is incompatible"
+            )
+        }
+        JoinError::Untrusted { .. } => {
+            format!("the program that replies at {address} does not have the seat's key")
+        }
+        JoinError::Refused { why, .. } => format!("the seat refused the connection: {why}"),
+        other => other.to_string(),
     }
 }

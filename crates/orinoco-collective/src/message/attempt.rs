@@ -125,7 +125,7 @@ impl Attempt {
         }
     }
 
-    fn failed(&self, rank: usize, cause: FailureCause) -> CollectiveError {
+    pub(super) fn failed(&self, rank: usize, cause: FailureCause) -> CollectiveError {
         CollectiveError::EpochFailed { epoch: self.epoch, rank, cause, call: self.call }
     }
 }

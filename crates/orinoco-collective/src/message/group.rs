@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use zerocopy::IntoBytes;
 
+use super::agreement::Uniform;
 use super::attempt::Attempt;
 use super::choice::{Order, choose};
 use super::engine::Engine;
@@ -13,6 +14,7 @@ use super::kernel::Kernel;
 use super::memory::Memory;
 use super::plan::OperationPlan;
 use super::transport::Transport;
+use super::uniform_state::UniformState;
 use crate::call::Call;
 use crate::caller::Caller;
 use crate::clock::Ticks;
@@ -52,10 +54,12 @@ pub struct MessageSettings {
     pub piece_bytes: usize,
     /// Whether links are measured, to choose algorithms by them.
     pub tune: Tune,
+    /// Whether all ranks that are still there after a failure return the same: all the result, or all an error.
+    pub uniform: Option<Uniform>,
 }
 
 impl Default for MessageSettings {
-    /// A minute, half a second, 200 us, reproducible, pieces of 512 KiB, not tuned.
+    /// A minute, half a second, 200 us, reproducible, pieces of 512 KiB, not tuned, not uniform.
     fn default() -> Self {
         Self {
             deadline: Duration::from_secs(60),
@@ -65,16 +69,19 @@ impl Default for MessageSettings {
             algorithm: None,
             piece_bytes: 512 << 10,
             tune: Tune::Off,
+            uniform: None,
         }
     }
 }
 
 /// Operations among ranks that exchange messages over a transport, as one of them.
 pub struct MessageGroup<T> {
-    transport: T,
-    engine: Engine,
+    pub(super) transport: T,
+    pub(super) engine: Engine,
     topology: Topology,
     settings: MessageSettings,
+    /// State of a uniform group; `None` for other groups.
+    pub(super) uniform_state: Option<UniformState>,
     /// The last operations, the newest first.
     plans: VecDeque<Planned>,
     tuned: Option<Tuned>,
@@ -115,16 +122,19 @@ const LOOKS: u32 = 32;
 const SLEEP: Duration = Duration::from_millis(20);
 
 impl<T: Transport> MessageGroup<T> {
-    /// Creates the group of an engine's rank. All links of the transport are open.
+    /// Creates the group of an engine's rank. All links of the transport are open. If the group is uniform, the transport's health
+    /// [is, too](crate::Health::with_uniform).
     pub fn new(transport: T, topology: Topology, rank: usize, epoch: u32, settings: MessageSettings) -> Self {
         let mut engine = Engine::new(rank, topology.ranks(), epoch);
         (0..topology.ranks())
             .filter(|peer| transport.keeps_whole(*peer))
             .for_each(|peer| engine.trust_link(peer));
         let recorder = Recorder::new(rank, topology.ranks());
+        let uniform_state = settings.uniform.map(|_| UniformState::new(&topology, rank));
         Self {
             transport,
             engine,
+            uniform_state,
             topology,
             settings,
             plans: VecDeque::new(),
@@ -156,6 +166,11 @@ impl<T: Transport> MessageGroup<T> {
             group.tune(None)?;
         }
         Ok(group)
+    }
+
+    /// The transport, without the group.
+    pub(crate) fn into_transport(self) -> T {
+        self.transport
     }
 
     /// The transport.
@@ -190,7 +205,10 @@ impl<T: Transport> MessageGroup<T> {
         let start = Ticks::now();
         self.recorder.begin(call, millis(start.since(self.origin)));
         let plan = self.plan(call, collective, kernel);
-        let result = self.run_plan(call, plan, input, output);
+        let result = match self.uniform_state.is_some() && plan.is_of_all {
+            true => self.run_uniform(call, plan, input, output),
+            false => self.run_plan(call, plan, input, output),
+        };
         let end = Ticks::now();
         self.recorder.end(&result, millis(end.since(self.origin)));
         if result.is_ok() {
@@ -209,8 +227,25 @@ impl<T: Transport> MessageGroup<T> {
         input: Option<&[u8]>,
         output: &mut [u8],
     ) -> Result<(), CollectiveError> {
-        let attempt = Attempt::new(call, self.epoch, self.settings.deadline);
+        let attempt = self.attempt(call);
         attempt.begin(&self.transport)?;
+        self.execute(attempt, call, plan, input, output)
+    }
+
+    /// Creates the attempt of an operation, which names it in its errors.
+    pub(super) fn attempt(&self, call: Call) -> Attempt {
+        Attempt::new(call, self.epoch, self.settings.deadline)
+    }
+
+    /// Executes the plan of a call, which may be a step of the operation that is attempted.
+    pub(super) fn execute(
+        &mut self,
+        attempt: Attempt,
+        call: Call,
+        plan: Arc<OperationPlan>,
+        input: Option<&[u8]>,
+        output: &mut [u8],
+    ) -> Result<(), CollectiveError> {
         let (mut scratch, mut partial) = (mem::take(&mut self.scratch), mem::take(&mut self.partial));
         grow(&mut scratch, plan.scratch_bytes());
         grow(&mut partial, plan.partial_bytes());
@@ -364,7 +399,7 @@ impl<T: Transport> MessageGroup<T> {
         self.probe_input = input;
     }
 
-    fn caller(&self) -> Caller {
+    pub(super) fn caller(&self) -> Caller {
         Caller { rank: self.engine.rank(), ranks: self.engine.ranks() }
     }
 }

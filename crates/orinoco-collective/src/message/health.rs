@@ -1,8 +1,10 @@
-//! Health of a group as one rank sees it: who gives signs of life, and the first failure. Time is an argument.
+//! Health of a group as one rank sees it: who gives signs of life, the first failure, and the agreement that follows it in a uniform
+//! group. Time is an argument.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use super::agreement::{Agreement, Outcome, Uniform, Vote};
 use super::notice::{Failure, Notice};
 use crate::{Call, FailureCause};
 
@@ -22,10 +24,14 @@ pub struct Health {
     /// Rank for which the operation waits, if it does not go on.
     awaited: Option<usize>,
     failure: Option<Failure>,
+    /// By rank, its silence when it first was too long.
+    silent: Vec<Option<Duration>>,
     /// Said to all peers, in order.
     notices: VecDeque<Notice>,
     next_beat: Duration,
     looked: Duration,
+    /// Agreement on the outcomes of operations, if the group is uniform.
+    agreement: Option<Agreement>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,10 +52,22 @@ impl Health {
             call: Call::from_code(0),
             awaited: None,
             failure: None,
+            silent: vec![None; ranks],
             notices: VecDeque::new(),
             next_beat: now,
             looked: now,
+            agreement: None,
         }
+    }
+
+    /// The health of a group with this setting.
+    ///
+    /// # Panics
+    /// If the group is uniform and has more than 64 ranks.
+    #[must_use]
+    pub fn with_uniform(mut self, uniform: Option<Uniform>) -> Self {
+        self.agreement = uniform.map(|uniform| Agreement::new(self.rank, self.peers.len(), uniform));
+        self
     }
 
     /// Notes the operation that this rank calls.
@@ -90,14 +108,28 @@ impl Health {
         }
     }
 
+    /// Reason for which nothing can be expected of a rank any more, if so. Other ranks may have failed before.
+    pub(crate) fn lost(&self, rank: usize) -> Option<FailureCause> {
+        let failed = self.failure.filter(|failure| failure.rank == rank).map(|failure| failure.cause);
+        self.gone(rank).or(failed).or(self.silent[rank].map(FailureCause::Silent))
+    }
+
+    /// Number of ranks that are lost.
+    pub(crate) fn lost_ranks(&self) -> usize {
+        (0..self.peers.len()).filter(|rank| self.lost(*rank).is_some()).count()
+    }
+
     /// A rank that has failed or left, and the reason: the failure that ended the group, or else any rank that is gone.
     pub fn lost_rank(&self) -> Option<(usize, FailureCause)> {
         let failed = self.failure.map(|failure| (failure.rank, failure.cause));
         failed.or_else(|| (0..self.peers.len()).find_map(|rank| Some((rank, self.gone(rank)?))))
     }
 
-    /// Notes a failure, and has it said to all. Only the first counts: what follows from it is no news.
+    /// Notes a failure, and has it said to all. Only the first counts: what follows from it is no news, except for the agreement.
     pub fn fail(&mut self, rank: usize, cause: FailureCause) {
+        if cause.is_absence() {
+            self.exclude(rank);
+        }
         self.note(Failure { rank, cause, call: self.call });
     }
 
@@ -106,11 +138,73 @@ impl Health {
         if self.failure.is_none() {
             self.failure = Some(failure);
             self.notices.push_back(Notice::Failed(failure));
+            if let Some(agreement) = &mut self.agreement {
+                agreement.start();
+            }
         }
+        self.vote();
+    }
+
+    /// This rank has come one step further in the operation: it has the result, or has passed a barrier after it.
+    ///
+    /// # Errors
+    /// The failure after which no rank goes on. The outcome is that on which the ranks agree.
+    pub(super) fn advance(&mut self) -> Result<(), Failure> {
+        let may = self.agreement.as_mut().is_none_or(Agreement::advance);
+        // A rank that leaves votes, too, but calls nothing more.
+        if may { Ok(()) } else { Err(self.failure.expect("ranks vote after a failure")) }
+    }
+
+    /// Returns the outcome of an operation of a uniform group with a failure, once it is decided. Operations of all ranks are
+    /// numbered from 0.
+    pub(super) fn outcome(&self, operation: u64) -> Option<Outcome> {
+        self.agreement.as_ref().and_then(|agreement| agreement.outcome(operation))
+    }
+
+    /// The agreement takes too long: this rank counts as isolated.
+    pub(super) fn give_up(&mut self) {
+        if let Some(agreement) = &mut self.agreement {
+            agreement.give_up();
+        }
+        self.vote();
+    }
+
+    /// A rank takes no part in the agreement any more.
+    fn exclude(&mut self, rank: usize) {
+        if let Some(agreement) = &mut self.agreement {
+            agreement.exclude(rank);
+        }
+        self.vote();
+    }
+
+    fn voted(&mut self, peer: usize, vote: Vote) {
+        let is_of_group = vote.excluded.iter().all(|rank| rank < self.peers.len());
+        if self.agreement.is_none() || !is_of_group {
+            self.exclude(peer);
+            return self.fail(peer, FailureCause::Unexpected);
+        }
+        if self.failure.is_none() && !vote.is_final {
+            // It says the failure first.
+            self.fail(peer, FailureCause::Unexpected);
+        }
+        if let Some(agreement) = &mut self.agreement {
+            agreement.accept(peer, vote);
+        }
+        self.vote();
+    }
+
+    /// Has this rank's vote said to all if it is a new one.
+    fn vote(&mut self) {
+        let vote = self.agreement.as_mut().and_then(Agreement::next_vote);
+        self.notices.extend(vote.map(Notice::Vote));
     }
 
     /// This rank calls no further operation.
     pub fn leave(&mut self) {
+        if let Some(agreement) = &mut self.agreement {
+            agreement.leave();
+        }
+        self.vote();
         self.notices.push_back(Notice::Leaving);
     }
 
@@ -125,7 +219,11 @@ impl Health {
                     *awaited = said;
                 }
             }
-            Notice::Leaving => self.peers[peer] = Peer::Gone { cause: FailureCause::Left },
+            Notice::Leaving => {
+                self.peers[peer] = Peer::Gone { cause: FailureCause::Left };
+                self.exclude(peer);
+            }
+            Notice::Vote(vote) => self.voted(peer, vote),
             Notice::Failed(failure) if failure.rank < self.peers.len() => {
                 self.note(failure);
             }
@@ -143,6 +241,8 @@ impl Health {
 
     /// A peer sent what is no notice.
     pub fn refused(&mut self, peer: usize) {
+        // It may have been a vote.
+        self.exclude(peer);
         self.fail(peer, FailureCause::Damaged);
     }
 
@@ -179,8 +279,43 @@ impl Health {
             } else if now.saturating_sub(*heard) + beat > self.silence {
                 // At the next look it would be too late.
                 let silent = now.saturating_sub(*heard);
+                self.silent[rank].get_or_insert(silent);
                 self.fail(rank, FailureCause::Silent(silent));
             }
         }
+        if let Some(agreement) = &mut self.agreement {
+            if was_stopped {
+                agreement.restart_round();
+            }
+            agreement.handle_timeout(now, self.silence);
+        }
+        self.vote();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_that_are_silent_after_the_first_failure_are_lost_too() {
+        let millis = Duration::from_millis;
+        let mut health = Health::new(0, 4, millis(500), Duration::ZERO);
+        let alive = Notice::Alive { awaited: None };
+        for now in (0..2000).step_by(50).map(millis) {
+            // Rank 1 is silent from the beginning, rank 2 after a second, rank 3 never.
+            if now < millis(1000) {
+                health.received(2, alive, now);
+            }
+            health.received(3, alive, now);
+            health.handle_timeout(now);
+            let lost = [1, 2, 3].map(|rank| health.lost(rank).is_some());
+            assert_eq!(lost, [now >= millis(500), now >= millis(1450), false], "after {now:?}");
+            assert_eq!(health.lost_ranks(), lost.into_iter().filter(|is_lost| *is_lost).count());
+        }
+        assert!(health.failure().is_some_and(|failure| failure.rank == 1), "the first one ends the group");
+        assert!(matches!(health.lost(2), Some(FailureCause::Silent(_))));
+        health.received(3, Notice::Leaving, millis(2000));
+        assert_eq!(health.lost(3), Some(FailureCause::Left));
     }
 }

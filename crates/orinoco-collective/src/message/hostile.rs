@@ -9,7 +9,8 @@ use zerocopy::IntoBytes;
 
 use super::header::{HEADER_BYTES, checksum};
 use super::{
-    Engine, Failure, Health, Memory, Moved, NOTICE_BYTES, Notice, OperationPlan, StreamReceiver, StreamSender,
+    Engine, Failure, Health, Memory, Moved, NOTICE_BYTES, Notice, OperationPlan, Position, RankSet,
+    StreamReceiver, StreamSender, Uniform, Vote,
 };
 use crate::call::{Call, Operation};
 use crate::element::kernel;
@@ -232,6 +233,8 @@ fn any_notices_leave_a_group_that_goes_on_or_names_a_rank() {
         Notice::Alive { awaited: Some(2) },
         Notice::Alive { awaited: None },
         Notice::Failed(failure),
+        Notice::Vote(Vote { position: Position(1), excluded: RankSet::from_bits(4), is_final: false }),
+        Notice::Vote(Vote { position: Position(3), excluded: RankSet::default(), is_final: true }),
         Notice::Leaving,
     ];
     let valid = valid.map(|notice| notice.encode(EPOCH).repeat(3)).concat();
@@ -254,7 +257,9 @@ fn any_notices_leave_a_group_that_goes_on_or_names_a_rank() {
             }
         }
         let silence = Duration::from_millis(500);
-        let (mut health, mut now) = (Health::new(VICTIM, RANKS, silence, Duration::ZERO), Duration::ZERO);
+        let uniform = rng.bool().then(Uniform::default);
+        let mut health = Health::new(VICTIM, RANKS, silence, Duration::ZERO).with_uniform(uniform);
+        let (mut now, mut votes) = (Duration::ZERO, 0);
         for notice in bytes.as_chunks::<NOTICE_BYTES>().0 {
             match Notice::decode(notice, EPOCH) {
                 Some(notice) => health.received(LIAR, notice, now),
@@ -269,8 +274,12 @@ fn any_notices_leave_a_group_that_goes_on_or_names_a_rank() {
                 health.closed(LIAR);
             }
             assert!(health.failure().is_none_or(|failure| failure.rank < RANKS));
-            let notices = std::iter::from_fn(|| health.next_notice()).count();
-            assert!(notices <= 2, "{notices} notices for one");
+            let notices: Vec<Notice> = std::iter::from_fn(|| health.next_notice()).collect();
+            let others = notices.iter().filter(|notice| !matches!(notice, Notice::Vote(_))).count();
+            assert!(others <= 2, "{others} notices for one");
+            votes += notices.len() - others;
+            // The position changes once at most, each rank is excluded once, and then it decides.
+            assert!(votes <= if uniform.is_some() { RANKS + 2 } else { 0 }, "{votes} votes");
         }
     });
 }

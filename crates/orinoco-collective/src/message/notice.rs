@@ -1,18 +1,20 @@
-//! Notices: messages between ranks outside operations. A notice is a sign of life, a departure or a failure.
+//! Notices: messages between ranks outside operations. A notice is a sign of life, a departure, a failure or a vote.
 //!
 //! Wire format, version 1: 32 bytes, numbers in little-endian order.
 //!
 //! | Bytes | Content |
 //! |---|---|
-//! | 0 | kind of message: 2 sign of life, 3 leaving, 4 failure |
+//! | 0 | kind of message: 2 sign of life, 3 leaving, 4 failure, 5 vote, 6 final vote |
 //! | 1-3 | 0 |
 //! | 4-7 | epoch |
 //! | 8-11 | of a sign of life: 1 more than the rank for which its sender waits, or 0; of a failure: the rank that failed |
 //! | 12-15 | of a failure: cause, in the highest four bits, and milliseconds where it has a time |
-//! | 16-23 | of a failure: code of the [`Call`] in which it was noticed |
+//! | 8-15 | of a vote: position of its sender |
+//! | 16-23 | of a failure: code of the [`Call`] in which it was noticed; of a vote: a bit for each excluded rank, rank 0 in the lowest |
 //! | 24-27 | 0 |
 //! | 28-31 | CRC32C of the bytes before |
 
+use super::agreement::{Position, RankSet, Vote};
 use crate::{Call, FailureCause};
 
 /// Bytes of a notice.
@@ -22,6 +24,8 @@ const CHECKED_BYTES: usize = NOTICE_BYTES - 4;
 const ALIVE: u8 = 2;
 const LEAVING: u8 = 3;
 const FAILURE: u8 = 4;
+const VOTE: u8 = 5;
+const FINAL_VOTE: u8 = 6;
 
 /// The failure of a rank, which ends the epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,6 +50,8 @@ pub enum Notice {
     Leaving,
     /// It has noticed a failure.
     Failed(Failure),
+    /// Its vote about the outcome of the operation that failed, in a uniform group.
+    Vote(Vote),
 }
 
 impl Notice {
@@ -67,6 +73,11 @@ impl Notice {
                 bytes[12..16].copy_from_slice(&failure.cause.to_code().to_le_bytes());
                 bytes[16..24].copy_from_slice(&failure.call.code().to_le_bytes());
             }
+            Self::Vote(vote) => {
+                bytes[0] = if vote.is_final { FINAL_VOTE } else { VOTE };
+                bytes[8..16].copy_from_slice(&vote.position.0.to_le_bytes());
+                bytes[16..24].copy_from_slice(&vote.excluded.bits().to_le_bytes());
+            }
         }
         let checksum = crc32c::crc32c(&bytes[..CHECKED_BYTES]);
         bytes[CHECKED_BYTES..].copy_from_slice(&checksum.to_le_bytes());
@@ -76,6 +87,8 @@ impl Notice {
     /// Reads a notice of an epoch. `None` if the bytes cannot be one.
     pub fn decode(bytes: &[u8; NOTICE_BYTES], epoch: u32) -> Option<Self> {
         let four = |start: usize| u32::from_le_bytes(bytes[start..start + 4].try_into().expect("four bytes"));
+        let eight =
+            |start: usize| u64::from_le_bytes(bytes[start..start + 8].try_into().expect("eight bytes"));
         if four(CHECKED_BYTES) != crc32c::crc32c(&bytes[..CHECKED_BYTES]) || four(4) != epoch {
             return None;
         }
@@ -85,7 +98,12 @@ impl Notice {
             FAILURE => Some(Self::Failed(Failure {
                 rank: four(8) as usize,
                 cause: FailureCause::from_code(four(12)),
-                call: Call::from_code(u64::from_le_bytes(bytes[16..24].try_into().expect("eight bytes"))),
+                call: Call::from_code(eight(16)),
+            })),
+            kind @ (VOTE | FINAL_VOTE) => Some(Self::Vote(Vote {
+                position: Position(eight(8)),
+                excluded: RankSet::from_bits(eight(16)),
+                is_final: kind == FINAL_VOTE,
             })),
             _ => None,
         }
@@ -126,12 +144,20 @@ mod tests {
         }
 
         #[test]
+        fn a_vote_is_read_as_it_was_sent(position in any::<u64>(), excluded in any::<u64>(), is_final in any::<bool>()) {
+            let (position, excluded) = (Position(position), RankSet::from_bits(excluded));
+            let notice = Notice::Vote(Vote { position, excluded, is_final });
+            prop_assert_eq!(Notice::decode(&notice.encode(7), 7), Some(notice));
+            prop_assert_eq!(Notice::decode(&notice.encode(7), 8), None);
+        }
+
+        #[test]
         fn any_bytes_are_a_notice_or_none(bytes in prop::array::uniform32(any::<u8>())) {
             let epoch = u32::from_le_bytes(bytes[4..8].try_into().unwrap());
             let mut checked = bytes;
             let checksum = crc32c::crc32c(&bytes[..CHECKED_BYTES]).to_le_bytes();
             checked[CHECKED_BYTES..].copy_from_slice(&checksum);
-            prop_assert_eq!(Notice::decode(&checked, epoch).is_some(), (ALIVE..=FAILURE).contains(&bytes[0]));
+            prop_assert_eq!(Notice::decode(&checked, epoch).is_some(), (ALIVE..=FINAL_VOTE).contains(&bytes[0]));
         }
     }
 }

@@ -3,6 +3,7 @@
 mod calls;
 mod net;
 mod rank;
+mod uniform;
 
 use std::time::Duration;
 
@@ -313,7 +314,7 @@ fn check_end(rank: usize, ended: &Rank, fault: Fault, struck: Nanos) {
     let (named, cause) = match error {
         CollectiveError::EpochFailed { rank, cause, .. } => (*rank, *cause),
         CollectiveError::Mismatch { rank, .. } => (*rank, FailureCause::Mismatch),
-        CollectiveError::Length { .. } => panic!("rank {rank}: {error}"),
+        CollectiveError::Isolated { .. } | CollectiveError::Length { .. } => panic!("rank {rank}: {error}"),
     };
     let is_right = match fault {
         Fault::None => false,

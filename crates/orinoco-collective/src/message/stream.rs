@@ -124,6 +124,15 @@ impl StreamReceiver {
         matches!(self.state, State::Parked(_))
     }
 
+    /// Bytes that were read and not used.
+    pub(crate) fn into_unused(self) -> Vec<u8> {
+        let header = match self.state {
+            State::Parked(header) => header.encode().to_vec(),
+            State::Header | State::Payload(..) => Vec::new(),
+        };
+        [&header[..], &self.staging[self.start..self.end]].concat()
+    }
+
     /// Bytes that are missing of the message under way.
     pub fn missing(&self) -> u64 {
         match self.state {

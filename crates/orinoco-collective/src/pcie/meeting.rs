@@ -190,7 +190,7 @@ impl Meeting {
         } else if found.ring_bytes != own.ring_bytes {
             format!("its window has rings of {} bytes, this one of {}", found.ring_bytes, own.ring_bytes)
         } else if found.settings != own.settings {
-            "it has another order, algorithm, size of pieces or tuning".to_owned()
+            "its `MessageSettings` differ (order, algorithm, piece_bytes, tune or uniform); use the same settings on all ranks".to_owned()
         } else if found.security != own.security {
             let (theirs, ours) = (Keys::describe(found.security), Keys::describe(own.security));
             format!("it expects {theirs}, this rank has {ours}")

@@ -10,7 +10,7 @@ use super::layout::RANKS_MAX;
 use super::mapping::Mapping;
 use super::ring::Ends;
 use crate::clock::{Ticks, pause};
-use crate::message::{Health, Moved, NOTICE_BYTES, Notice};
+use crate::message::{Health, MessageSettings, Moved, NOTICE_BYTES, Notice, VOTING_RANKS_MAX};
 
 /// Longest time between two looks for notices.
 const LOOK_MAX: Duration = Duration::from_millis(5);
@@ -20,6 +20,7 @@ const LOOKS: u32 = 100;
 const UNSENT_MAX: usize = 64;
 
 const _: () = assert!(RANKS_MAX <= u32::BITS as usize, "a bit for each rank");
+const _: () = assert!(RANKS_MAX <= VOTING_RANKS_MAX, "a bit of a vote for each rank");
 
 /// Health of a group, kept up by a thread until it is dropped.
 pub(super) struct Pulse {
@@ -47,13 +48,14 @@ impl Pulse {
         epoch: u32,
         window: Arc<Mapping>,
         ends: Vec<Option<Ends>>,
-        silence: Duration,
+        settings: &MessageSettings,
     ) -> std::io::Result<Self> {
         // A notice is seen one look late at most, and the look at who is silent may come late, too. Both count.
-        let look_every = (silence / LOOKS).min(LOOK_MAX);
-        let health = Health::new(rank, ends.len(), silence - 2 * look_every, Duration::ZERO);
+        let look_every = (settings.silence / LOOKS).min(LOOK_MAX);
+        let silence = settings.silence - 2 * look_every;
+        let health = Health::new(rank, ends.len(), silence, Duration::ZERO);
         let shared = Arc::new(Shared {
-            health: Mutex::new(health),
+            health: Mutex::new(health.with_uniform(settings.uniform)),
             gone: AtomicU32::new(0),
             has_failed: AtomicBool::new(false),
             is_over: AtomicBool::new(false),

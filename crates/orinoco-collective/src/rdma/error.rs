@@ -54,11 +54,23 @@ pub enum RdmaError {
         /// The system's answer.
         source: io::Error,
     },
-    /// Another rank has no usable device.
-    #[error("rank {rank} has no usable RDMA device; its own error says why")]
+    /// The settings of this rank exclude RDMA.
+    #[error("this board's settings do not include RDMA")]
+    Off,
+    /// Another rank cannot use RDMA.
+    #[error("rank {rank} cannot use RDMA, or its settings do not include it; its own error or log says why")]
     Peer {
         /// The other rank.
         rank: usize,
+    },
+    /// Another rank requires RDMA, but not all ranks can use it.
+    #[error("rank {rank} requires RDMA, but not all ranks can use it")]
+    Required {
+        /// The rank that requires it.
+        rank: usize,
+        /// Reason for which not all can.
+        #[source]
+        why: Box<RdmaError>,
     },
     /// Another rank sent what connects no queue pair.
     #[error("rank {rank} sent {found}; all ranks must run the same version")]

@@ -89,9 +89,15 @@ pub struct RdmaLink {
 
 impl fmt::Display for RdmaLink {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let RdmaPort { device, number, mtu, .. } = &self.port;
-        write!(f, "{device} port {number}, MTU {} bytes", mtu.map_or(0, Mtu::bytes))?;
+        write!(f, "{}", self.port)?;
         self.refused.iter().try_for_each(|refused| write!(f, "; {refused}"))
+    }
+}
+
+impl fmt::Display for RdmaPort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { device, number, mtu, .. } = self;
+        write!(f, "{device} port {number}, MTU {} bytes", mtu.map_or(0, Mtu::bytes))
     }
 }
 

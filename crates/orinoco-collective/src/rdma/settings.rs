@@ -1,5 +1,17 @@
 use crate::{MessageSettings, Security};
 
+/// Whether ranks use RDMA.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum RdmaPolicy {
+    /// No: TCP only.
+    #[default]
+    Off,
+    /// If all ranks of the group can; otherwise TCP.
+    Preferred,
+    /// Yes: there is no group unless all its ranks can.
+    Required,
+}
+
 /// Settings of a group whose ranks are connected by RDMA.
 #[derive(Debug, Clone)]
 pub struct RdmaSettings {

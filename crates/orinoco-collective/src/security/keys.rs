@@ -156,12 +156,13 @@ impl GroupKey {
         write_secret(path, GROUP_FILE, &[&self.0])
     }
 
-    /// The key as text, which is as secret as the key.
-    pub(crate) fn to_text(&self) -> Zeroizing<String> {
+    /// The key as text of 64 hexadecimal digits, which is as secret as the key.
+    pub fn to_text(&self) -> Zeroizing<String> {
         to_text(&self.0)
     }
 
-    pub(crate) fn from_text(text: &str) -> Option<Self> {
+    /// Reads a key from such a text. `None` if it is something else.
+    pub fn from_text(text: &str) -> Option<Self> {
         from_text(text).map(Self)
     }
 }

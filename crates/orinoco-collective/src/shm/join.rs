@@ -32,7 +32,7 @@ impl Default for Settings {
     }
 }
 
-/// Joins the group of a file. Rank 0 makes the file, and removes it when all have joined.
+/// Meets the other ranks of a group at a file. Rank 0 makes the file, and [removes](remove) it when it has joined; here only if it fails.
 pub(super) fn join(path: &Path, rank: usize, ranks: usize, deadline: Duration) -> Result<Segment, JoinError> {
     let start = Ticks::now();
     let segment = if rank == 0 {
@@ -46,15 +46,16 @@ pub(super) fn join(path: &Path, rank: usize, ranks: usize, deadline: Duration) -
         return Err(JoinError::Taken { rank, path: path.to_owned(), process });
     }
     let joined = wait_for_all(&segment, path, ranks, start, deadline);
-    if rank == 0 {
-        // Nobody comes any more, and the mapping lives without its name.
-        let removed = fs::remove_file(path);
-        joined?;
-        removed.map_err(|source| fault("removing", path, source))?;
-    } else {
-        joined?;
+    if rank == 0 && joined.is_err() {
+        // The error of the join matters more.
+        let _ = remove(path);
     }
-    Ok(segment)
+    joined.map(|()| segment)
+}
+
+/// Removes the file of a group: nobody comes any more, and the mapping lives without its name.
+pub(super) fn remove(path: &Path) -> Result<(), JoinError> {
+    fs::remove_file(path).map_err(|source| fault("removing", path, source))
 }
 
 fn fill(file: &File, ranks: usize) -> io::Result<Segment> {

@@ -20,7 +20,7 @@ pub(crate) struct Connection {
 
 impl Connection {
     /// Creates a connection that is not encrypted.
-    pub(super) fn plain(stream: TcpStream) -> Self {
+    pub(crate) fn plain(stream: TcpStream) -> Self {
         Self { stream, seal: None }
     }
 
@@ -34,19 +34,19 @@ impl Connection {
     }
 
     /// Whether bytes arrive as they were sent, or not at all.
-    pub(super) fn keeps_whole(&self) -> bool {
+    pub(crate) fn keeps_whole(&self) -> bool {
         self.seal.is_some() || is_within_machine(&self.stream)
     }
 
     /// Sends the beginning of some slices. Until they have moved, the same bytes must be offered again.
-    pub(super) fn write(&mut self, slices: &[IoSlice<'_>]) -> Moved {
+    pub(crate) fn write(&mut self, slices: &[IoSlice<'_>]) -> Moved {
         match &mut self.seal {
             None => write(&self.stream, slices),
             Some(seal) => seal.write(slices, |slices| write(&self.stream, slices)),
         }
     }
 
-    pub(super) fn read(&mut self, into: &mut [u8]) -> Moved {
+    pub(crate) fn read(&mut self, into: &mut [u8]) -> Moved {
         match &mut self.seal {
             None => read(&self.stream, into),
             Some(seal) => seal.read(into, |into| read(&self.stream, into)),

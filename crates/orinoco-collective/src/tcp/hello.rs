@@ -7,7 +7,7 @@
 //! |---|---|
 //! | 0-7 | `ORINOCO` and a 0 |
 //! | 8-9 | version of the wire format: 1 |
-//! | 10 | use of the connection: 1 to ask rank 0 for all addresses, 2 notices, 3 messages, 4 membership; of the answer: 0 accepted, or a reason |
+//! | 10 | use of the connection: 1 to ask rank 0 for all addresses, 2 notices, 3 messages, 4 membership, 5 measurement of a link; of the answer: 0 accepted, or a reason |
 //! | 11 | protection: 0 none, 1 a group key, 2 key pairs |
 //! | 12-15 | epoch |
 //! | 16-19 | number of ranks |
@@ -36,6 +36,7 @@ pub(crate) enum Use {
     Notices = 2,
     Messages = 3,
     Membership = 4,
+    Probe = 5,
 }
 
 /// Answer to a hello.
@@ -125,7 +126,7 @@ impl Hello {
     }
 
     pub(crate) fn purpose(&self) -> Option<Use> {
-        let all = [Use::Directory, Use::Notices, Use::Messages, Use::Membership];
+        let all = [Use::Directory, Use::Notices, Use::Messages, Use::Membership, Use::Probe];
         all.into_iter().find(|purpose| *purpose as u8 == self.kind)
     }
 

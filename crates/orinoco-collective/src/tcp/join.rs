@@ -14,7 +14,7 @@ use super::settings::TcpSettings;
 use super::socket::set_up;
 use crate::JoinError;
 use crate::clock::{Ticks, pause};
-use crate::message::{MessageSettings, Order};
+use crate::message::{MessageSettings, Order, Uniform};
 use crate::publish::fault;
 use crate::security::{GroupKey, HANDSHAKE_BYTES, Handshake, Keys, Security};
 
@@ -150,7 +150,12 @@ pub(crate) fn digest(settings: &MessageSettings) -> u32 {
         Order::Fast => 1,
     };
     let algorithm = settings.algorithm.map_or("chosen", |algorithm| algorithm.name());
-    crc32c::crc32c(format!("{order} {algorithm} {} {:?}", settings.piece_bytes, settings.tune).as_bytes())
+    let mut text = format!("{order} {algorithm} {} {:?}", settings.piece_bytes, settings.tune);
+    // Without agreement, the text is that of versions that have none: they can join one another.
+    if let Some(Uniform { witness }) = settings.uniform {
+        text.push_str(&format!(" uniform {witness:?}"));
+    }
+    crc32c::crc32c(text.as_bytes())
 }
 
 /// One rank that joins a group, or a seat of a cluster that connects with others.
@@ -290,7 +295,7 @@ impl Joining {
                     && match hello.purpose() {
                         Some(Use::Notices) => links[hello.from as usize].0.is_none(),
                         Some(Use::Messages) => links[hello.from as usize].1.is_none(),
-                        Some(Use::Directory | Use::Membership) | None => false,
+                        Some(Use::Directory | Use::Membership | Use::Probe) | None => false,
                     };
                 self.answer(hello, is_missing && hello.to as usize == self.rank)
             };
@@ -397,7 +402,10 @@ impl Joining {
                 return Err(refused(format!("its group has {} ranks, this one {}", reply.ranks, self.ranks)));
             }
             Answer::OtherSettings => {
-                return Err(refused("it has another order, algorithm, size of pieces or tuning".to_owned()));
+                return Err(refused(
+                    "its `MessageSettings` differ (order, algorithm, piece_bytes, tune or uniform); use the same settings on all ranks"
+                        .to_owned(),
+                ));
             }
             Answer::OtherSecurity => {
                 let (theirs, ours) = (Keys::describe(reply.security), Keys::describe(self.keys.code()));

@@ -12,7 +12,7 @@ use super::connection::Connection;
 use super::packet_link::PacketLink;
 use super::socket::{flag, lower, raise, wait_for};
 use crate::clock::Ticks;
-use crate::message::{Health, Moved, NOTICE_BYTES, Notice};
+use crate::message::{Health, MessageSettings, Moved, NOTICE_BYTES, Notice};
 use crate::priority;
 
 /// Health of a group, kept up by a thread.
@@ -25,6 +25,8 @@ pub(crate) struct Pulse {
     wake: OwnedFd,
     /// Raised when a rank has failed, for the thread that waits in an operation.
     failed: OwnedFd,
+    /// Raised whenever another rank is lost, for threads that go on with the others.
+    watching: Mutex<Vec<Arc<OwnedFd>>>,
     has_left: AtomicBool,
 }
 
@@ -33,19 +35,22 @@ impl Pulse {
         rank: usize,
         epoch: u32,
         connections: Vec<Option<Connection>>,
-        silence: Duration,
+        settings: &MessageSettings,
     ) -> std::io::Result<Arc<Self>> {
+        let silence = settings.silence;
+        let health = Health::new(rank, connections.len(), silence, Duration::ZERO);
         let pulse = Arc::new(Self {
-            health: Mutex::new(Health::new(rank, connections.len(), silence, Duration::ZERO)),
+            health: Mutex::new(health.with_uniform(settings.uniform)),
             epoch,
             origin: Ticks::now(),
             silence,
             wake: flag()?,
             failed: flag()?,
+            watching: Mutex::new(Vec::new()),
             has_left: AtomicBool::new(false),
         });
         let links = connections.into_iter().map(|connection| connection.map(PacketLink::new)).collect();
-        let worker = Worker { pulse: Arc::clone(&pulse), links };
+        let worker = Worker { pulse: Arc::clone(&pulse), links, lost_ranks: 0 };
         thread::Builder::new().name("orinoco-pulse".to_owned()).spawn(move || {
             priority::raise();
             worker.run();
@@ -56,6 +61,13 @@ impl Pulse {
     /// Becomes readable when a rank has failed.
     pub(crate) fn failed(&self) -> &OwnedFd {
         &self.failed
+    }
+
+    /// Raises a flag whenever another rank is lost, from now on.
+    pub(crate) fn watch(&self, flag: Arc<OwnedFd>) {
+        // It may have been lost before.
+        raise(&flag);
+        self.watching.lock().unwrap_or_else(PoisonError::into_inner).push(flag);
     }
 
     pub(crate) fn health<R>(&self, look: impl FnOnce(&mut Health) -> R) -> R {
@@ -83,6 +95,7 @@ impl Pulse {
 struct Worker {
     pulse: Arc<Pulse>,
     links: Vec<Option<PacketLink>>,
+    lost_ranks: usize,
 }
 
 impl Worker {
@@ -133,13 +146,18 @@ impl Worker {
 
     fn send(&mut self) {
         let now = self.pulse.now();
-        let (notices, has_failed) = self.pulse.health(|health| {
+        let (notices, has_failed, lost_ranks) = self.pulse.health(|health| {
             health.handle_timeout(now);
             let notices: Vec<Notice> = std::iter::from_fn(|| health.next_notice()).collect();
-            (notices, health.failure().is_some())
+            (notices, health.failure().is_some(), health.lost_ranks())
         });
         if has_failed {
             raise(&self.pulse.failed);
+        }
+        if lost_ranks != self.lost_ranks {
+            self.lost_ranks = lost_ranks;
+            let watching = self.pulse.watching.lock().unwrap_or_else(PoisonError::into_inner);
+            watching.iter().for_each(|flag| raise(flag));
         }
         for link in self.links.iter_mut().flatten() {
             for notice in &notices {

@@ -8,6 +8,7 @@ use orinoco_collective::{
     CollectiveError, FailureCause, JoinError, Rendezvous, Security, TcpGroup, TcpSettings,
 };
 
+use crate::addresses::free_address;
 use crate::name;
 use crate::proxy::{Carried, connect, through_proxy};
 use crate::tcp::{addresses, group_key, hasty, key_pairs, settings, sums};
@@ -175,9 +176,7 @@ fn ranks_with_keys_join_at_addresses_that_are_not_loopback() {
         );
         return;
     };
-    let listeners: Vec<TcpListener> = (0..3).map(|_| TcpListener::bind((ip, 0)).unwrap()).collect();
-    let all: Vec<SocketAddr> = listeners.iter().map(|listener| listener.local_addr().unwrap()).collect();
-    drop(listeners);
+    let all: Vec<SocketAddr> = (0..3).map(|_| free_address(ip)).collect();
     for security in [vec![group_key(); 3], key_pairs(3)] {
         assert_eq!(sums(&Rendezvous::List(all.clone()), &security), [3; 3]);
     }

@@ -1,10 +1,11 @@
 //! One suite for the communicators of every transport, and what is special about each.
 
+#[path = "../addresses/mod.rs"]
+mod addresses;
 mod int8;
 mod keys;
 mod pcie;
 mod proxy;
-#[cfg(feature = "rdma")]
 mod rdma;
 mod recorder;
 mod shm;
@@ -12,6 +13,7 @@ mod split;
 mod suite;
 mod tcp;
 mod tuning;
+mod uniform;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -97,8 +99,7 @@ pub(crate) fn run<K: Kind, R: Send>(
 
 /// Tests of the suite for a kind of communicator.
 macro_rules! suite {
-    ($(#[$gate:meta])? $module:ident, $kind:ident, $group:ty, |$path:ident, $rank:ident, $ranks:ident, $times:ident| $join:expr, $missing:expr, $tests:tt) => {
-        $(#[$gate])?
+    ($module:ident, $kind:ident, $group:ty, |$path:ident, $rank:ident, $ranks:ident, $times:ident| $join:expr, $missing:expr, $tests:tt) => {
         mod $module {
             use super::*;
 
@@ -132,8 +133,8 @@ macro_rules! suite {
 }
 
 macro_rules! suites {
-    ($($(#[$gate:meta])? $module:ident, $kind:ident, $group:ty, |$path:ident, $rank:ident, $ranks:ident, $times:ident| $join:expr $(, unless $missing:expr)?;)*) => {$(
-        suite!($(#[$gate])? $module, $kind, $group, |$path, $rank, $ranks, $times| $join, None$(.or($missing))?, [
+    ($($module:ident, $kind:ident, $group:ty, |$path:ident, $rank:ident, $ranks:ident, $times:ident| $join:expr $(, unless $missing:expr)?;)*) => {$(
+        suite!($module, $kind, $group, |$path, $rank, $ranks, $times| $join, None$(.or($missing))?, [
             all_operations_are_exact_for_1_to_8_ranks
             operations_with_uneven_counts_are_exact
             several_vectors_at_once_are_reduced_as_one_by_one
@@ -193,11 +194,39 @@ suites! {
         let messages = MessageSettings { deadline, silence, busy_poll, ..MessageSettings::default() };
         PcieGroup::join(path, rank, ranks, PcieSettings { security: Security::Plaintext, messages })
     };
-    #[cfg(feature = "rdma")] on_rdma, Rdma, orinoco_collective::RdmaGroup, |path, rank, ranks, times| {
+    on_rdma, Rdma, orinoco_collective::RdmaGroup, |path, rank, ranks, times| {
         let Times { deadline, silence } = times;
         let messages = MessageSettings { deadline, silence, ..MessageSettings::default() };
         let usual = orinoco_collective::RdmaSettings::new(Security::FileKey);
         let settings = orinoco_collective::RdmaSettings { messages, ..usual };
         orinoco_collective::RdmaGroup::join(&Rendezvous::File(path.to_owned()), rank, ranks, settings)
     }, unless crate::rdma::missing();
+}
+
+/// Tests of the suite for uniform groups: all but those in which a rank of two ends, after which the other is no majority.
+macro_rules! uniform_suites {
+    ($($module:ident, $kind:ident, $group:ty, |$path:ident, $rank:ident, $ranks:ident, $times:ident| $join:expr;)*) => {$(
+        suite!($module, $kind, $group, |$path, $rank, $ranks, $times| $join, None, [
+            all_operations_are_exact_for_1_to_8_ranks
+            operations_with_uneven_counts_are_exact
+            several_vectors_at_once_are_reduced_as_one_by_one
+            queued_operations_run_in_order_and_return_their_vectors
+            messages_come_whole_and_in_order
+            many_operations_in_a_row_stay_exact
+            different_calls_are_an_error_that_names_both
+            a_rank_that_leaves_is_named
+            a_rank_that_is_alive_and_late_is_waited_for_until_the_deadline
+        ]);
+    )*};
+}
+
+uniform_suites! {
+    on_uniform_tcp, UniformTcp, TcpGroup, |path, rank, ranks, times| {
+        let settings = TcpSettings { security: Security::FileKey, messages: crate::uniform::messages(times) };
+        TcpGroup::join(&Rendezvous::File(path.to_owned()), rank, ranks, settings)
+    };
+    on_uniform_pcie, UniformPcie, PcieGroup, |path, rank, ranks, times| {
+        let messages = crate::uniform::messages(times);
+        PcieGroup::join(path, rank, ranks, PcieSettings { security: Security::Plaintext, messages })
+    };
 }

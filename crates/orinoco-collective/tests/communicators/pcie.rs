@@ -154,7 +154,7 @@ fn ranks_with_other_settings_are_refused_by_name() {
         refusals((2, with(Security::Plaintext, None)), (2, with(Security::Plaintext, Some(Algorithm::Ring))));
     for (rank, error) in found.iter().enumerate() {
         let expected = format!(
-            "rank {} refuses this rank: it has another order, algorithm, size of pieces or tuning",
+            "rank {} refuses this rank: its `MessageSettings` differ (order, algorithm, piece_bytes, tune or uniform); use the same settings on all ranks",
             1 - rank
         );
         assert_eq!(*error, expected);

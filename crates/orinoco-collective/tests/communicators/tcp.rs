@@ -10,6 +10,7 @@ use orinoco_collective::{
     Security, TcpGroup, TcpSettings,
 };
 
+use crate::addresses::free_address;
 use crate::name;
 use crate::proxy::connect;
 
@@ -41,9 +42,7 @@ pub(crate) fn key_pairs(ranks: usize) -> Vec<Security> {
 
 /// Addresses of this machine at which nobody listens.
 pub(crate) fn addresses(count: usize) -> Vec<SocketAddr> {
-    let listeners: Vec<TcpListener> =
-        (0..count).map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap()).collect();
-    listeners.iter().map(|listener| listener.local_addr().unwrap()).collect()
+    (0..count).map(|_| free_address(Ipv4Addr::LOCALHOST)).collect()
 }
 
 /// Joins as each rank, on threads, and sums the ranks.
@@ -106,7 +105,7 @@ fn ranks_with_other_settings_are_refused_by_name() {
     assert_eq!(errors[1], "rank 0 refuses this rank: its group has 3 ranks, this one 4");
     assert_eq!(
         errors[2],
-        "rank 0 refuses this rank: it has another order, algorithm, size of pieces or tuning"
+        "rank 0 refuses this rank: its `MessageSettings` differ (order, algorithm, piece_bytes, tune or uniform); use the same settings on all ranks"
     );
 }
 

@@ -107,7 +107,7 @@ fn ranks_whose_cable_is_cut_name_each_other() {
         cable.cut();
         for rank in &ranks {
             let report = rank.report(seed);
-            let Report::Failed { at, rank: named, cause, text } = &report else {
+            let Report::Failed { at, rank: named, cause, text, .. } = &report else {
                 panic!("seed {seed}: {report:?}")
             };
             assert!(*named == 1 - rank.rank && cause == "Silent", "seed {seed}: rank {}: {text}", rank.rank);

@@ -35,6 +35,7 @@ pub(crate) fn orders(transport: &str, rank: usize, ranks: usize) -> Orders {
         deadline: Duration::from_secs(20),
         time: Duration::from_secs(3600),
         odd_round: None,
+        is_uniform: false,
     }
 }
 
@@ -112,7 +113,7 @@ fn check_groups(
 /// Time from the fault to a rank's error, which names the failed rank and one of the causes.
 fn failed(process: &Process, seed: u64, named: usize, causes: &[&str], struck: u64) -> Duration {
     let report = process.report(seed);
-    let Report::Failed { at, rank, cause, text } = &report else {
+    let Report::Failed { at, rank, cause, text, .. } = &report else {
         panic!("seed {seed}: rank {}: {report:?}", process.rank)
     };
     assert!(
@@ -132,7 +133,7 @@ fn recover(fault: &Fault, victim: &Process, seed: u64, victim_rank: usize) {
     victim.signal(Signal::CONT);
     // It was told so by the others, or sees first that they have left.
     let report = victim.report(seed);
-    let Report::Failed { at, rank, cause, text } = report else { panic!("seed {seed}: {report:?}") };
+    let Report::Failed { at, rank, cause, text, .. } = report else { panic!("seed {seed}: {report:?}") };
     let is_told = rank == victim_rank && cause == "Silent";
     assert!(is_told, "seed {seed}: the rank that was stopped reports {cause} of rank {rank}: {text}");
     let waited = Duration::from_nanos(at.saturating_sub(woken));

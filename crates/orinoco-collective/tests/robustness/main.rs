@@ -8,6 +8,8 @@
 #![expect(clippy::disallowed_methods, reason = "the tests wait for real threads and processes")]
 #![allow(clippy::print_stdout, reason = "ranks report to the test, and tests say what they measured")]
 
+#[path = "../addresses/mod.rs"]
+mod addresses;
 mod cable;
 mod faults;
 mod peer;
@@ -16,6 +18,8 @@ mod rounds;
 mod scribble;
 mod soak;
 mod strangers;
+mod transfers;
+mod uniform;
 mod worker;
 
 use std::env;

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use orinoco_collective::{MessageSettings, Notice, Rendezvous, Security, TcpGroup, TcpSettings};
 
-use crate::SILENCE;
+use crate::{SILENCE, addresses};
 
 /// Bytes of a hello and of its answer, and where the use of the connection is in it.
 const HELLO_BYTES: usize = 48;
@@ -86,7 +86,7 @@ pub(crate) fn connect(to: SocketAddr) -> TcpStream {
 
 /// An address of this machine at which nobody listens.
 pub(crate) fn free_address() -> SocketAddr {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap()
+    addresses::free_address(Ipv4Addr::LOCALHOST)
 }
 
 /// The hello that a rank 1 of 2 says: a real one's, to a listener that hangs up.

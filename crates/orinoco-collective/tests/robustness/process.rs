@@ -47,7 +47,7 @@ pub(crate) fn resources() -> Resources {
 pub(crate) enum Report {
     Joined,
     Refused { text: String },
-    Failed { at: u64, rank: usize, cause: String, text: String },
+    Failed { at: u64, rounds: u64, rank: usize, cause: String, text: String },
     Done { rounds: u64 },
     Left { before: Resources, after: Resources },
 }
@@ -64,10 +64,11 @@ impl Report {
             "refused" => Self::Refused { text: rest.to_owned() },
             "done" => Self::Done { rounds: rest.parse().ok()? },
             "failed" => {
-                let mut words = rest.splitn(3, ' ');
+                let mut words = rest.splitn(4, ' ');
+                let rounds = words.next()?.parse().ok()?;
                 let rank = words.next()?.parse().unwrap_or(usize::MAX);
                 let (cause, text) = (words.next()?.to_owned(), words.next()?.to_owned());
-                Self::Failed { at, rank, cause, text }
+                Self::Failed { at, rounds, rank, cause, text }
             }
             "left" => {
                 let numbers: Vec<u64> = rest.split(' ').filter_map(|word| word.parse().ok()).collect();

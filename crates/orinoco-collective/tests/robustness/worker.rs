@@ -9,8 +9,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use orinoco_collective::{
-    CollectiveError, Communicator, GroupKey, JoinError, MessageSettings, Rendezvous, Security, Settings,
-    ShmGroup, TcpGroup, TcpSettings,
+    CollectiveError, Communicator, GroupKey, JoinError, MessageSettings, ReduceOp, Rendezvous, Security,
+    Settings, ShmGroup, TcpGroup, TcpSettings, Uniform,
 };
 use orinoco_core::Rng;
 use rustix::time::{ClockId, clock_gettime};
@@ -26,6 +26,8 @@ pub(crate) const MARK: &str = "@ ";
 const SETTLE: Duration = Duration::from_secs(4);
 /// Rounds between two questions whether to go on.
 const ROUNDS: usize = 20;
+/// Elements of the vectors that are summed: in one message, and in several pieces.
+const SUMMED: [usize; 3] = [1, 1000, 100_000];
 
 /// Orders of a worker.
 #[derive(Clone)]
@@ -46,12 +48,14 @@ pub(crate) struct Orders {
     pub(crate) time: Duration,
     /// Round in which this rank's vector has a wrong size.
     pub(crate) odd_round: Option<u64>,
+    /// Whether ranks agree on the outcome of each operation: they do nothing but all-reduce then.
+    pub(crate) is_uniform: bool,
 }
 
 impl Orders {
     pub(crate) fn encode(&self) -> String {
         let mut text = format!(
-            "transport={} path={} rank={} ranks={} seed={} groups={} deadline={} time={}",
+            "transport={} path={} rank={} ranks={} seed={} groups={} deadline={} time={} uniform={}",
             self.transport,
             self.path.display(),
             self.rank,
@@ -59,7 +63,8 @@ impl Orders {
             self.seed,
             self.groups,
             self.deadline.as_millis(),
-            self.time.as_millis()
+            self.time.as_millis(),
+            self.is_uniform
         );
         self.addresses.iter().for_each(|address| _ = write!(text, " address={address}"));
         self.key.iter().for_each(|key| _ = write!(text, " key={}", key.display()));
@@ -85,6 +90,7 @@ impl Orders {
             groups: number("groups"),
             deadline: Duration::from_millis(number("deadline")),
             time: Duration::from_millis(number("time")),
+            is_uniform: one("uniform") == "true",
             odd_round: all("odd_round").next().map(|round| round.parse().expect("a number")),
         }
     }
@@ -132,8 +138,12 @@ fn join_tcp(orders: &Orders, file: &Path) -> Result<TcpGroup, JoinError> {
         (_, Some(key)) => Security::GroupKey(GroupKey::read(key).expect("a key")),
         _ => Security::FileKey,
     };
-    let messages =
-        MessageSettings { deadline: orders.deadline, silence: SILENCE, ..MessageSettings::default() };
+    let messages = MessageSettings {
+        deadline: orders.deadline,
+        silence: SILENCE,
+        uniform: orders.is_uniform.then(Uniform::default),
+        ..MessageSettings::default()
+    };
     let rendezvous = match orders.addresses.as_slice() {
         [] => Rendezvous::File(file.to_owned()),
         [one] => Rendezvous::Address(*one),
@@ -148,29 +158,51 @@ fn run<C: Communicator>(orders: &Orders, seed: u64, joined: Result<C, JoinError>
         Err(error) => return println!("{MARK}refused {seed} {} {}", now(), describe(&error)),
     };
     println!("{MARK}joined {seed} {}", now());
-    match operate(orders, seed, &mut group) {
-        Ok(rounds) => println!("{MARK}done {seed} {} {rounds}", now()),
+    let mut rounds = 0;
+    let result = match orders.is_uniform {
+        true => sum_on(seed, &mut group, &mut rounds),
+        false => operate(orders, seed, &mut group, &mut rounds),
+    };
+    match result {
+        Ok(()) => println!("{MARK}done {seed} {} {rounds}", now()),
         Err(error) => {
             // Once failed, always failed.
             assert!(group.barrier().is_err());
-            println!("{MARK}failed {seed} {} {}", now(), failure(&error));
+            println!("{MARK}failed {seed} {} {rounds} {}", now(), failure(&error));
         }
     }
 }
 
-/// Runs operations until the time is over. Returns the number of rounds.
-fn operate(orders: &Orders, seed: u64, group: &mut impl Communicator) -> Result<u64, CollectiveError> {
-    let (mut rng, start, mut rounds) = (Rng::with_seed(seed), Instant::now(), 0);
+/// Sums vectors until a rank fails, and counts the sums that were returned.
+fn sum_on(seed: u64, group: &mut impl Communicator, rounds: &mut u64) -> Result<(), CollectiveError> {
+    let (mut rng, ranks) = (Rng::with_seed(seed), group.ranks() as u64);
+    loop {
+        let mut vector = vec![*rounds + group.rank() as u64; SUMMED[rng.usize(..SUMMED.len())]];
+        group.all_reduce(ReduceOp::Sum, &mut vector)?;
+        let sum = ranks * *rounds + ranks * (ranks - 1) / 2;
+        assert!(vector.iter().all(|element| *element == sum), "sum {rounds} of {} elements", vector.len());
+        *rounds += 1;
+    }
+}
+
+/// Runs operations until the time is over, and counts the rounds.
+fn operate(
+    orders: &Orders,
+    seed: u64,
+    group: &mut impl Communicator,
+    rounds: &mut u64,
+) -> Result<(), CollectiveError> {
+    let (mut rng, start) = (Rng::with_seed(seed), Instant::now());
     loop {
         for _ in 0..ROUNDS {
-            let excess = usize::from(orders.odd_round == Some(rounds));
+            let excess = usize::from(orders.odd_round == Some(*rounds));
             round(group, &mut rng, excess)?;
-            rounds += 1;
+            *rounds += 1;
         }
         let mut goes_on = [u8::from(start.elapsed() < orders.time)];
         group.broadcast(0, &mut goes_on)?;
         if goes_on == [0] {
-            return Ok(rounds);
+            return Ok(());
         }
     }
 }

@@ -61,7 +61,7 @@ fn check(list: &Path, operator_key: &str, json: bool) -> Result<(), Diagnosis> {
     let found = MemberList::read(list, &key).map_err(|why| fault(list, &why))?;
     let seats = found.seats.iter().enumerate().map(|(number, seat)| ClusterSeat {
         name: seat.name.clone(),
-        address: seat.address.to_string(),
+        address: seat.addresses_text(),
         public_key: seat.key.to_string(),
         witness: found.witness == Some(number),
     });
@@ -85,7 +85,7 @@ fn text(list: &ClusterList) -> String {
     };
     let table =
         output::table(&["seat", "address", "public key", ""], 4, list.seats.iter().map(row).collect());
-    format!("cluster {}, serial {}: the signature is right\n{table}", list.name, list.serial)
+    format!("cluster {}, serial {}: valid signature\n{table}", list.name, list.serial)
 }
 
 fn print_key(what: &str, key: &str, json: bool) {

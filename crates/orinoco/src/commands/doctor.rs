@@ -5,6 +5,7 @@ mod advice;
 mod board;
 mod board_file;
 mod check;
+mod cluster;
 mod engines;
 mod governor;
 mod machine;

@@ -1,10 +1,12 @@
 //! `orinoco perf`: times of collective operations, by size.
 
+mod hosts;
 mod limits;
 mod measure;
 mod operation;
 
 use std::error::Error;
+use std::io::{BufRead, BufReader, Read};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -22,12 +24,19 @@ use crate::args::PerfArgs;
 use crate::output;
 use measure::{Explains, measure};
 use operation::Operation;
+use zeroize::Zeroizing;
+
+/// Longest line with a key.
+const KEY_BYTES_MAX: usize = 128;
 
 pub(crate) fn run(args: &PerfArgs, json: bool) -> Result<Exit, Faults> {
     check(args)?;
     if let (Some(rank), Some(group)) = (args.spawned_rank, &args.group) {
         run_rank(args, Meeting::Here(group), rank)?;
         return Ok(Exit::Done);
+    }
+    if !args.hosts.is_empty() {
+        return Ok(print(&hosts::measure(args, transport(args))?, json));
     }
     let elsewhere = args.address.map(Meeting::At).or(args.window.as_deref().map(Meeting::Window));
     if let (Some(rank), Some(meeting)) = (args.rank, elsewhere) {
@@ -54,13 +63,18 @@ fn check(args: &PerfArgs) -> Result<(), Diagnosis> {
         let cause = "over shared memory there is one algorithm for each operation".to_owned();
         return fault("--explain", cause, "add `--transport tcp`");
     }
+    if args.address.is_some() && args.rank.is_none() && args.hosts.is_empty() {
+        let cause = "it needs --rank: each rank is a process of its own, started by one command".to_owned();
+        return fault("--address", cause, "add --rank and --key, or use --hosts to start all ranks");
+    }
     if args.rank.is_some() && args.address.is_none() && args.window.is_none() {
         let cause = "it names no place where the ranks meet".to_owned();
         return fault("--rank", cause, "add --address or --window");
     }
-    if args.address.is_some() && !["tcp", "rdma"].contains(&transport) {
+    let between = if args.hosts.is_empty() { "--address" } else { "--hosts" };
+    if (args.address.is_some() || !args.hosts.is_empty()) && !["tcp", "rdma"].contains(&transport) {
         let cause = format!("between machines there is no transport {transport}");
-        return fault("--address", cause, "use `--transport tcp` or `--transport rdma`");
+        return fault(between, cause, "use `--transport tcp` or `--transport rdma`");
     }
     if args.window.is_some() && transport != "pcie" {
         let cause = format!("it is of no use over {transport}");
@@ -207,6 +221,7 @@ fn measure_messages<T: Transport>(
 /// The transport: the one that was named, or that of the place where ranks meet.
 fn transport(args: &PerfArgs) -> &str {
     let usual = match (&args.address, &args.window) {
+        _ if !args.hosts.is_empty() => "tcp",
         (Some(_), _) => "tcp",
         (None, Some(_)) => "pcie",
         (None, None) => "shm",
@@ -217,9 +232,24 @@ fn transport(args: &PerfArgs) -> &str {
 /// Reads the key that the ranks share.
 fn group_key(args: &PerfArgs) -> Result<GroupKey, Diagnosis> {
     let path = args.key.as_deref().unwrap_or(Path::new(""));
+    if path == Path::new("-") {
+        return read_key(std::io::stdin().lock());
+    }
     GroupKey::read(path).map_err(|why: KeyError| {
         let source = why.source().map(|source| format!(": {source}")).unwrap_or_default();
         let (cause, next) = (format!("{why}{source}"), "see `orinoco explain E1003`");
+        Diagnosis::new(&codes::GROUP_KEY, "group key", cause, next)
+    })
+}
+
+/// Reads the key from the first line of standard input.
+fn read_key(input: impl Read) -> Result<GroupKey, Diagnosis> {
+    let mut text = Zeroizing::new(String::new());
+    let read = BufReader::with_capacity(KEY_BYTES_MAX, input.take(KEY_BYTES_MAX as u64)).read_line(&mut text);
+    let key = read.ok().and_then(|_| GroupKey::from_text(text.trim_end()));
+    key.ok_or_else(|| {
+        let (cause, next) =
+            ("standard input has no key of 64 hexadecimal digits", "see `orinoco explain E1003`");
         Diagnosis::new(&codes::GROUP_KEY, "group key", cause, next)
     })
 }

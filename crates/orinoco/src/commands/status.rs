@@ -59,6 +59,12 @@ fn governor(governor: &GovernorStatus) -> String {
 
 fn cluster(cluster: &ClusterStatus) -> String {
     let epoch = match (cluster.epoch, &cluster.fault) {
+        (Some(epoch), _) if cluster.transport.as_deref() == Some("rdma") => {
+            format!("epoch {epoch} over RDMA")
+        }
+        (Some(epoch), _) if cluster.fallback.is_some() => {
+            format!("{YELLOW}epoch {epoch} over TCP instead of RDMA (see `orinoco links`){RESET}")
+        }
         (Some(epoch), _) => format!("epoch {epoch}"),
         (None, Some(fault)) => format!("{YELLOW}no epoch: {fault}{RESET}"),
         (None, None) => "no epoch yet".to_owned(),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use orinoco_collective::TcpGroup;
+use orinoco_collective::ClusterGroup;
 use orinoco_core::{Diagnosis, InferenceResult, codes};
 use orinoco_runtime::SeatBatch;
 
@@ -20,7 +20,7 @@ const SIGN_EVERY: Duration = Duration::from_secs(1);
 pub(super) struct Client {
     pub(super) seat: String,
     /// Group of the two boards.
-    pub(super) pair: TcpGroup,
+    pub(super) pair: ClusterGroup,
     pub(super) inbox: Arc<Inbox>,
 }
 

@@ -1,12 +1,12 @@
 //! Messages of any length between the two ranks of a group: their length first.
 
-use orinoco_collective::{CollectiveError, Communicator, TcpGroup};
+use orinoco_collective::{ClusterGroup, CollectiveError, Communicator};
 
 /// Longest message. Eight images of 3840x2160 in RGB have 190 MiB.
 pub(super) const MESSAGE_MAX: usize = 256 << 20;
 
 /// Sends a message; an empty one shows that this rank is there.
-pub(super) fn send(pair: &mut TcpGroup, message: &[u8]) -> Result<(), CollectiveError> {
+pub(super) fn send(pair: &mut ClusterGroup, message: &[u8]) -> Result<(), CollectiveError> {
     let to = 1 - pair.rank();
     pair.send(to, &[message.len() as u64])?;
     if message.is_empty() { Ok(()) } else { pair.send(to, message) }
@@ -14,7 +14,7 @@ pub(super) fn send(pair: &mut TcpGroup, message: &[u8]) -> Result<(), Collective
 
 /// Receives a message into `buffer`. `None`: it is longer than [`MESSAGE_MAX`], so the connection is of no use any more.
 pub(super) fn receive<'b>(
-    pair: &mut TcpGroup,
+    pair: &mut ClusterGroup,
     buffer: &'b mut Vec<u8>,
 ) -> Result<Option<&'b [u8]>, CollectiveError> {
     let (from, mut len) = (1 - pair.rank(), [0_u64]);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use orinoco_collective::{CollectiveError, TcpGroup};
+use orinoco_collective::{ClusterGroup, CollectiveError};
 use orinoco_core::{Diagnosis, InferenceResult, codes};
 use orinoco_pipeline::{Answer, NextAnswer};
 use orinoco_runtime::ServedModels;
@@ -18,7 +18,7 @@ use crate::journal::{self, Level};
 pub(super) struct Server {
     pub(super) seat: String,
     /// Group of the two boards.
-    pub(super) pair: TcpGroup,
+    pub(super) pair: ClusterGroup,
     pub(super) links: Arc<SeatLinks>,
     /// The epoch is over.
     pub(super) stop: Arc<AtomicBool>,

@@ -25,6 +25,8 @@ pub(super) struct Stream {
     bytes: usize,
     last: Nanos,
     closed: Option<Nanos>,
+    /// Time that each chunk takes longer than on other streams.
+    pub(super) delay: Duration,
     /// Nothing arrives any more, and nobody is told.
     pub(super) is_cut: bool,
     /// Fault of the chunk that is written after so many others.
@@ -65,7 +67,7 @@ impl Stream {
 
     fn push(&mut self, chunk: Vec<u8>, now: Nanos, rng: &mut Rng) {
         self.bytes += chunk.len();
-        let delay = Duration::from_micros(5 + rng.u64(..200));
+        let delay = self.delay + Duration::from_micros(5 + rng.u64(..200));
         self.last = self.last.max(now + delay);
         if !self.is_cut && !chunk.is_empty() {
             self.chunks.push_back((self.last, chunk));
@@ -103,6 +105,18 @@ impl Stream {
         if !self.is_cut && self.closed.is_none() {
             self.closed = Some(self.last.max(now) + Duration::from_micros(50));
         }
+    }
+
+    /// Cuts the stream at any byte of what is under way: that and what comes after it does not arrive.
+    pub(super) fn cut(&mut self, now: Nanos, rng: &mut Rng) {
+        self.is_cut = true;
+        let arrived = self.chunks.iter().take_while(|(arrival, _)| *arrival <= now).count();
+        self.chunks.truncate(rng.usize(arrived..=self.chunks.len()));
+        if let Some((arrival, chunk)) = self.chunks.back_mut().filter(|(arrival, _)| *arrival > now) {
+            self.last = *arrival;
+            chunk.truncate(rng.usize(1..=chunk.len()));
+        }
+        self.bytes = self.chunks.iter().map(|(_, chunk)| chunk.len()).sum();
     }
 
     /// Time at which something arrives next.

@@ -20,7 +20,7 @@ use orinoco_uri::SourceKind;
 
 use super::advice::System;
 use super::check::{Fix, Group, part, with_fix};
-use super::{engines, governor, otlp, sources};
+use super::{cluster, engines, governor, otlp, sources};
 
 /// Longest time of the trial: models are loaded, and each source gives a frame.
 const TRIAL_MAX: Duration = Duration::from_secs(60);
@@ -47,6 +47,7 @@ impl Checker<'_> {
             board.models.iter().map(|model| self.model(model, &board, &engines)).collect();
         parts.extend(board.streams.iter().map(|stream| self.stream(stream)));
         parts.extend(self.sinks(&board));
+        parts.extend(board.cluster.iter().flat_map(|spec| cluster::check(spec, self.clock)));
         let otlp = board.otlp.iter().flat_map(|spec| otlp::check(spec, &|name| std::env::var(name).ok()));
         // A collector may be away; wrong settings keep the daemon from starting.
         let (wrong, collectors): (Vec<_>, Vec<_>) = otlp.partition(|part| part.state == PartState::Broken);
