@@ -4,6 +4,8 @@
 //! and joins an epoch ([`Cluster::join`]), which is a group of those seats that are there. If one of them fails, the epoch is over,
 //! and the others join the next without it. A board that comes back waits until they do.
 
+mod assembly;
+mod connect;
 mod control;
 mod links;
 mod list;
@@ -28,12 +30,13 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags};
 use thiserror::Error;
 
-use crate::clock::{Ticks, pause};
+use crate::clock::Ticks;
 use crate::message::{MessageSettings, Uniform};
 use crate::rdma::{RdmaError, RdmaPolicy};
 use crate::security::{KeyPair, PublicKey};
-use crate::tcp::{Connection, Joined, Joining, Links, Place, Use, digest, flag, lower, raise, wait_for};
+use crate::tcp::{Joined, Links, Place, digest, flag, lower, raise, wait_for};
 use crate::{Communicator, JoinError};
+use connect::Seats;
 use control::SeatListener;
 use links::SeatLinks;
 use membership::{Bounds, Membership};
@@ -181,8 +184,6 @@ pub enum ClusterError {
 
 /// Time in which the members of an epoch connect with one another.
 const ASSEMBLY: Duration = Duration::from_secs(2);
-/// Time between two attempts to connect to a member to which the epoch has not come.
-const RETRY: Duration = Duration::from_millis(2);
 
 impl Cluster {
     /// Opens the seat of the list that has this key pair.
@@ -205,6 +206,7 @@ impl Cluster {
                 membership: Membership::new(seat, list.quorum(), bounds, Duration::ZERO),
                 opened: Vec::new(),
                 assembly: None,
+                splits: Vec::new(),
                 unbound: BTreeMap::new(),
                 faults: list.seats.iter().map(|_| None).collect(),
                 links: list.seats.iter().map(|_| SeatLinks::default()).collect(),
@@ -296,7 +298,7 @@ impl Cluster {
                 return Err(ClusterError::Interrupted);
             }
             if let Some(assembly) = &state.assembly {
-                return Ok((assembly.epoch, assembly.members));
+                return Ok((assembly.number, assembly.members));
             }
             let waited = Ticks::now().since(start);
             if waited >= self.settings.join_time {
@@ -314,21 +316,17 @@ impl Cluster {
 
     /// Connects with the other members of an epoch.
     fn assemble(&self, epoch: u32, members: SeatSet) -> Result<ClusterGroup, JoinError> {
-        let joining = self.shared.introduction(epoch, members, ASSEMBLY);
-        let mut links: Links = (0..self.shared.list.seats.len()).map(|_| (None, None)).collect();
-        for seat in members.iter().take_while(|seat| *seat < self.shared.own) {
-            let dial = |purpose| self.dial_member(&joining, purpose, seat);
-            links[seat] = (Some(dial(Use::Notices)?), Some(dial(Use::Messages)?));
-        }
-        let arrived = self.arrived(&joining)?;
-        for (seat, arrived) in arrived.into_iter().enumerate().skip(self.shared.own + 1) {
-            links[seat] = arrived;
-        }
+        let shared = &self.shared;
+        let joining = shared.introduction(epoch, members, ASSEMBLY);
+        let mut links = shared.connect(&joining, members, |seat| shared.preference(seat))?;
+        shared.lock().assembly = None;
         self.note_use(&links);
         let links = members.iter().map(|seat| std::mem::take(&mut links[seat])).collect();
-        let rank = members.rank_of(self.shared.own).expect("this seat is a member");
-        let joined = Joined { links, keys: self.shared.keys(members.iter()), place: self.place() };
-        ClusterGroup::of(joined, rank, epoch, self.messages(members), Arc::clone(&self.rdma))
+        let place = self.place();
+        let joined = Joined { links, keys: shared.keys(members.iter()), place };
+        let rank = members.rank_of(shared.own).expect("this seat is a member");
+        let seats = Seats { shared: Arc::clone(shared), of_ranks: members.iter().collect(), place };
+        ClusterGroup::of(joined, rank, epoch, self.messages(members), Arc::clone(&self.rdma), seats)
     }
 
     /// Settings of the group of these members. The witness of a uniform group is that of the cluster, if it is a member.
@@ -360,55 +358,6 @@ impl Cluster {
             }
             [] => unreachable!("a list that was read has an address for each seat"),
         }
-    }
-
-    /// Waits for the connections of higher members.
-    fn arrived(&self, joining: &Joining) -> Result<Links, JoinError> {
-        let own = self.shared.own;
-        loop {
-            let mut state = self.shared.lock();
-            let is_over = self.is_over(&state, joining);
-            let assembly = state.assembly.take().filter(|assembly| assembly.epoch == joining.epoch);
-            let assembly = assembly.ok_or(JoinError::OtherEpoch { rank: own })?;
-            let Some(missing) = assembly.missing(own).next() else { return Ok(assembly.arrived) };
-            if is_over || joining.rest().is_zero() {
-                return Err(JoinError::OtherEpoch { rank: missing });
-            }
-            state.assembly = Some(assembly);
-            drop(state);
-            self.wait_for_news(joining.rest());
-        }
-    }
-
-    /// Connects with a lower member at the best of its addresses at which it answers. It may not know yet that the epoch has begun.
-    fn dial_member(&self, joining: &Joining, purpose: Use, seat: usize) -> Result<Connection, JoinError> {
-        let addresses = self.shared.preference(seat);
-        let mut next = addresses.iter().cycle();
-        let mut address = next.next().expect("a seat has an address");
-        loop {
-            let dialled = joining.try_dial(purpose, seat, *address);
-            let is_early = match dialled {
-                Err(JoinError::OtherEpoch { .. }) => true,
-                Err(JoinError::Missing { .. }) => {
-                    address = next.next().expect("a cycle has no end");
-                    true
-                }
-                _ => false,
-            };
-            if !is_early || joining.rest().is_zero() || self.is_over(&self.shared.lock(), joining) {
-                return dialled;
-            }
-            pause(RETRY);
-        }
-    }
-
-    /// Whether an epoch cannot begin any more, or is not wanted: a member is gone, or knows a later one, or the call is interrupted.
-    fn is_over(&self, state: &State, joining: &Joining) -> bool {
-        let is_gone = |seat: usize| match state.membership.status_of(seat) {
-            Some(status) => status.highest > joining.epoch,
-            None => seat != self.shared.own,
-        };
-        state.is_interrupted || SeatSet::from_bits(joining.cluster.members).iter().any(is_gone)
     }
 
     /// Whether members that could not agree on RDMA shall try again.

@@ -8,11 +8,12 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags};
 
+use super::assembly::Assembly;
 use super::membership::MembershipEvent;
 use super::packet::{PACKET_BYTES, Packet};
 use super::probe;
 use super::seats::SeatSet;
-use super::shared::{Assembly, Shared, describe};
+use super::shared::{Shared, describe};
 use crate::clock::pause;
 use crate::message::Moved;
 use crate::tcp::{Connection, Lobby, PacketLink, Use, lower, raise, wait_for};

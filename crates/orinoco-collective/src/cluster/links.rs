@@ -78,6 +78,11 @@ impl SeatLinks {
         self.used = ends;
     }
 
+    /// Address of the other board that the present epoch uses.
+    pub(super) fn used(&self) -> Option<IpAddr> {
+        self.used.map(|(_, peer)| peer)
+    }
+
     /// Numbers of the addresses, of so many that a lower seat has, at which the links are to be measured.
     pub(super) fn due(&self, addresses: usize, now: Duration) -> Vec<usize> {
         let is_due = |at: &usize| {

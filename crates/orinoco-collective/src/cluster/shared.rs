@@ -6,6 +6,7 @@ use std::os::fd::OwnedFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use super::assembly::Assembly;
 use super::links::{LinkFigures, SeatLinks};
 use super::list::{ADDRESSES_MAX, MemberList};
 use super::membership::Membership;
@@ -37,6 +38,8 @@ pub(super) struct State {
     pub(super) opened: Vec<(usize, Connection)>,
     /// The epoch whose members connect with one another.
     pub(super) assembly: Option<Assembly>,
+    /// Groups that are split off, whose members connect with one another.
+    pub(super) splits: Vec<Assembly>,
     /// Addresses of this seat at which it cannot listen, and the system's answers.
     pub(super) unbound: BTreeMap<SocketAddr, String>,
     /// Reasons for which lower seats could not be connected with last, by seat.
@@ -50,14 +53,6 @@ pub(super) struct State {
     /// The program is not to wait for an epoch any longer.
     pub(super) is_interrupted: bool,
     pub(super) is_ending: bool,
-}
-
-/// An epoch whose members connect with one another.
-pub(super) struct Assembly {
-    pub(super) epoch: u32,
-    pub(super) members: SeatSet,
-    /// Connections that higher seats have opened: notices and messages, by seat.
-    pub(super) arrived: Vec<(Option<Connection>, Option<Connection>)>,
 }
 
 impl Shared {
@@ -81,14 +76,23 @@ impl Shared {
         order.into_iter().map(|at| addresses[at]).collect()
     }
 
-    /// This seat as it introduces itself in an epoch, or outside of one with number 0 and no members.
-    pub(super) fn introduction(&self, epoch: u32, members: SeatSet, deadline: Duration) -> Joining {
+    /// Addresses of a lower seat in the order in which they are to be tried: that which the present epoch uses, then the others.
+    pub(super) fn preference_in_epoch(&self, seat: usize) -> Vec<SocketAddr> {
+        let mut addresses = self.preference(seat);
+        let used = self.lock().links[seat].used();
+        // The sort keeps the order of the others.
+        addresses.sort_by_key(|address| Some(address.ip()) != used);
+        addresses
+    }
+
+    /// This seat as it introduces itself in an epoch or a group with this number, or outside of both with number 0 and no members.
+    pub(super) fn introduction(&self, number: u32, members: SeatSet, deadline: Duration) -> Joining {
         Joining {
             rank: self.own,
             ranks: self.list.seats.len(),
             settings: self.settings,
             keys: self.keys(0..self.list.seats.len()),
-            epoch,
+            epoch: number,
             cluster: ClusterHello {
                 members: members.bits(),
                 list_serial: self.list.serial,
@@ -117,10 +121,9 @@ impl Shared {
             // The one before may end a moment later than the next begins.
             Some(Use::Probe) if self.lock().probes[from] >= ADDRESSES_MAX => Answer::WrongRank,
             Some(Use::Probe) => Answer::Accepted,
-            Some(Use::Notices | Use::Messages) => match &self.lock().assembly {
-                Some(Assembly { epoch, members, .. })
-                    if (*epoch, members.bits()) == (hello.epoch, hello.cluster.members)
-                        && members.contains(from) =>
+            Some(Use::Notices | Use::Messages) => match self.lock().assembly(hello.epoch) {
+                Some(Assembly { members, .. })
+                    if members.bits() == hello.cluster.members && members.contains(from) =>
                 {
                     Answer::Accepted
                 }
@@ -134,25 +137,29 @@ impl Shared {
     pub(super) fn arrived(&self, connection: Connection, hello: &Hello) {
         let from = hello.from as usize;
         let mut state = self.lock();
-        match (hello.purpose(), &mut state.assembly) {
-            (Some(Use::Membership), _) => {
+        match hello.purpose() {
+            Some(Use::Membership) => {
                 state.opened.push((from, connection));
                 drop(state);
                 raise(&self.wake);
             }
-            (Some(purpose), Some(assembly)) if assembly.epoch == hello.epoch => {
-                let (notices, messages) = &mut assembly.arrived[from];
-                *(if purpose == Use::Notices { notices } else { messages }) = Some(connection);
-                drop(state);
-                raise(&self.news);
+            Some(purpose) => {
+                // It may have ended meanwhile.
+                if let Some(assembly) = state.assembly(hello.epoch) {
+                    assembly.take(from, purpose, connection);
+                }
             }
-            // The epoch ended meanwhile.
-            _ => {}
+            None => {}
         }
     }
 }
 
 impl State {
+    /// The epoch, or the group that is split off, with this number, if its members connect with one another now.
+    pub(super) fn assembly(&mut self, number: u32) -> Option<&mut Assembly> {
+        self.assembly.iter_mut().chain(&mut self.splits).find(|assembly| assembly.number == number)
+    }
+
     /// Notes the figures that a seat has sent. Returns whether they can be such.
     pub(super) fn figures_of(&mut self, seat: usize, packet: LinkPacket) -> bool {
         let place = self.figures[seat].get_mut(usize::from(packet.seat));
@@ -173,18 +180,6 @@ impl State {
         let unbound =
             self.unbound.iter().map(|(address, why)| format!("this board cannot listen on {address}: {why}"));
         Some(unbound.collect::<Vec<_>>().join("; ")).filter(|text| !text.is_empty())
-    }
-}
-
-impl Assembly {
-    pub(super) fn new(epoch: u32, members: SeatSet, seats: usize) -> Self {
-        Self { epoch, members, arrived: (0..seats).map(|_| (None, None)).collect() }
-    }
-
-    /// Higher members than `own` whose connections have not all arrived.
-    pub(super) fn missing(&self, own: usize) -> impl Iterator<Item = usize> {
-        let is_missing = |seat: &usize| !matches!(self.arrived[*seat], (Some(_), Some(_)));
-        self.members.iter().filter(move |seat| *seat > own).filter(is_missing)
     }
 }
 

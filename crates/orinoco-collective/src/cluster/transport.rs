@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::connect::Seats;
 use crate::message::{Engine, Health, LinkFault, Memory, MessageGroup, MessageSettings, Transport};
 use crate::rdma::{Agreed, Rdma, RdmaError, RdmaLink, RdmaPolicy, RdmaRequest, connect};
 use crate::tcp::{Contacts, EPOCH, Joined, Tcp, TcpGroup};
@@ -27,7 +28,7 @@ pub struct ClusterRdma {
 pub struct ClusterTransport {
     messages: Messages,
     settings: Arc<ClusterRdma>,
-    contacts: Contacts,
+    seats: Seats,
     fallback: Option<RdmaError>,
 }
 
@@ -44,6 +45,7 @@ impl ClusterGroup {
         epoch: u32,
         settings: MessageSettings,
         rdma: Arc<ClusterRdma>,
+        seats: Seats,
     ) -> Result<Self, JoinError> {
         let (ranks, contacts) = (joined.links.len(), Contacts::of(&joined));
         let (pulse, mut connections) = joined.start(rank, epoch, &settings)?;
@@ -56,37 +58,38 @@ impl ClusterGroup {
         let agreed = connect(&mut connections, &pulse, request);
         let (messages, fallback) = match agreed.inspect_err(|_| pulse.leave()).map_err(JoinError::Rdma)? {
             Agreed::Rdma(rdma) => (Messages::Rdma(Box::new(rdma)), None),
-            Agreed::Tcp(why) => (Messages::Tcp(Tcp::new(pulse, connections, contacts.clone())), Some(why)),
+            Agreed::Tcp(why) => (Messages::Tcp(Tcp::new(pulse, connections, contacts)), Some(why)),
         };
         let fallback = fallback.filter(|_| rdma.policy != RdmaPolicy::Off);
-        let transport = ClusterTransport { messages, settings: rdma, contacts, fallback };
+        let transport = ClusterTransport { messages, settings: rdma, seats, fallback };
         Ok(Self::joined(transport, Topology::flat(ranks), rank, epoch, settings)?)
     }
 
-    /// Makes groups of this group's members as [`TcpGroup::split`] does. Each uses RDMA under the same conditions as this one.
+    /// Makes groups of this group's members as [`TcpGroup::split`] does, but at the addresses and ports in the member list. Each uses
+    /// RDMA under the same conditions as this one.
     ///
     /// # Errors
-    /// As [`TcpGroup::split`], and if members of the new group require RDMA that not all of them can use.
+    /// As [`TcpGroup::split`]; if members of the new group require RDMA that not all of them can use; and if the cluster was closed.
     pub fn split(&mut self, color: Option<u32>, key: i32) -> Result<Option<Self>, JoinError> {
         let (settings, rdma) = (self.settings(), Arc::clone(&self.transport().settings));
-        let Some((joined, rank)) = self.divide(color, key)? else { return Ok(None) };
-        Self::of(joined, rank, EPOCH, settings, rdma).map(Some)
+        let Some((joined, rank, seats)) = self.divide(color, key)? else { return Ok(None) };
+        Self::of(joined, rank, EPOCH, settings, rdma, seats).map(Some)
     }
 
-    /// Makes groups of this group's members as [`TcpGroup::split`] does, with messages over TCP: for a
-    /// [`TransferAgent`](crate::transfer::TransferAgent).
+    /// Makes groups of this group's members as [`ClusterGroup::split`] does, with messages over TCP: for a
+    /// [`TransferAgent`](crate::transfer::TransferAgent). Groups that are split off from them in turn use ports that the system chooses.
     ///
     /// # Errors
-    /// As [`TcpGroup::split`].
+    /// As [`TcpGroup::split`], and if the cluster was closed.
     pub fn split_over_tcp(&mut self, color: Option<u32>, key: i32) -> Result<Option<TcpGroup>, JoinError> {
         let settings = self.settings();
-        let Some((joined, rank)) = self.divide(color, key)? else { return Ok(None) };
+        let Some((joined, rank, _)) = self.divide(color, key)? else { return Ok(None) };
         TcpGroup::of(joined, rank, EPOCH, settings).map(Some)
     }
 
-    fn divide(&mut self, color: Option<u32>, key: i32) -> Result<Option<(Joined, usize)>, JoinError> {
-        let (settings, contacts) = (self.settings(), self.transport().contacts.clone());
-        contacts.divide(self, color, key, &settings)
+    fn divide(&mut self, color: Option<u32>, key: i32) -> Result<Option<(Joined, usize, Seats)>, JoinError> {
+        let (settings, seats) = (self.settings(), self.transport().seats.clone());
+        seats.divide(self, color, key, &settings)
     }
 }
 

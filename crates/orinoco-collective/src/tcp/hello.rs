@@ -9,12 +9,12 @@
 //! | 8-9 | version of the wire format: 1 |
 //! | 10 | use of the connection: 1 to ask rank 0 for all addresses, 2 notices, 3 messages, 4 membership, 5 measurement of a link; of the answer: 0 accepted, or a reason |
 //! | 11 | protection: 0 none, 1 a group key, 2 key pairs |
-//! | 12-15 | epoch |
+//! | 12-15 | epoch; in a cluster, of a group that is split off from an epoch: a random number with the highest bit set |
 //! | 16-19 | number of ranks |
 //! | 20-23 | rank of the sender; in a cluster, its seat |
 //! | 24-27 | rank or seat that is addressed |
 //! | 28-29 | port at which the sender listens |
-//! | 30-31 | in a cluster: members of the epoch, seat 0 in the lowest bit |
+//! | 30-31 | in a cluster: members of the epoch or the group, seat 0 in the lowest bit |
 //! | 32-35 | CRC32C of the settings that all ranks must have in common |
 //! | 36-39 | in a cluster: serial number of the list of members |
 //! | 40-43 | in a cluster: CRC32C of that list |

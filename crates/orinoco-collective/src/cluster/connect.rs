@@ -1,0 +1,177 @@
+//! Connection of seats with one another: as members of an epoch, or of a group that is split off from one. Higher seats connect to
+//! lower ones, at the one port of each address at which those listen for everything.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use zeroize::Zeroizing;
+
+use super::assembly::Assembly;
+use super::seats::SeatSet;
+use super::shared::{Shared, State};
+use crate::clock::pause;
+use crate::message::MessageSettings;
+use crate::split::divide;
+use crate::tcp::{Connection, Joined, Joining, Links, Place, Use};
+use crate::{Communicator, JoinError, KeyError};
+
+/// Numbers of groups that are split off have this bit, and those of epochs do not.
+const SPLIT_BIT: u32 = 1 << 31;
+/// Interval at which a seat looks whether another is ready to be connected with.
+const RETRY: Duration = Duration::from_millis(2);
+
+impl Shared {
+    /// Connects this seat with the other members of an assembly that its state has. Returns the connections by seat.
+    pub(super) fn connect(
+        &self,
+        joining: &Joining,
+        members: SeatSet,
+        addresses: impl Fn(usize) -> Vec<SocketAddr>,
+    ) -> Result<Links, JoinError> {
+        let mut links: Links = (0..self.list.seats.len()).map(|_| (None, None)).collect();
+        for seat in members.iter().take_while(|seat| *seat < self.own) {
+            let addresses = addresses(seat);
+            let dial = |purpose| self.dial_member(joining, members, purpose, seat, &addresses);
+            links[seat] = (Some(dial(Use::Notices)?), Some(dial(Use::Messages)?));
+        }
+        for (seat, arrived) in self.arrivals(joining, members)?.into_iter().enumerate().skip(self.own + 1) {
+            links[seat] = arrived;
+        }
+        Ok(links)
+    }
+
+    /// Waits for the connections of higher members.
+    fn arrivals(&self, joining: &Joining, members: SeatSet) -> Result<Links, JoinError> {
+        loop {
+            let mut state = self.lock();
+            let is_over = self.is_over(&state, joining, members);
+            let assembly = state.assembly(joining.epoch);
+            let assembly = assembly.ok_or(JoinError::OtherEpoch { rank: self.own })?;
+            let Some(missing) = assembly.missing(self.own) else {
+                return Ok(std::mem::take(&mut assembly.arrived));
+            };
+            if is_over || joining.rest().is_zero() {
+                return Err(JoinError::OtherEpoch { rank: missing });
+            }
+            drop(state);
+            pause(RETRY);
+        }
+    }
+
+    /// Connects with a lower member at the first of these addresses at which it answers. It may not know yet that the epoch has begun.
+    fn dial_member(
+        &self,
+        joining: &Joining,
+        members: SeatSet,
+        purpose: Use,
+        seat: usize,
+        addresses: &[SocketAddr],
+    ) -> Result<Connection, JoinError> {
+        let mut next = addresses.iter().cycle();
+        let mut address = next.next().expect("a seat has an address");
+        loop {
+            let dialled = joining.try_dial(purpose, seat, *address);
+            let is_early = match dialled {
+                Err(JoinError::OtherEpoch { .. }) => true,
+                Err(JoinError::Missing { .. }) => {
+                    address = next.next().expect("a cycle has no end");
+                    true
+                }
+                _ => false,
+            };
+            if !is_early || joining.rest().is_zero() || self.is_over(&self.lock(), joining, members) {
+                return dialled;
+            }
+            pause(RETRY);
+        }
+    }
+
+    /// Whether members cannot be connected any more, or are not to be: one is gone, or knows a later epoch, or the call is interrupted.
+    fn is_over(&self, state: &State, joining: &Joining, members: SeatSet) -> bool {
+        let is_gone = |seat: usize| match state.membership.status_of(seat) {
+            Some(status) => status.highest > joining.epoch,
+            None => seat != self.own,
+        };
+        state.is_interrupted || state.is_ending || members.iter().any(is_gone)
+    }
+}
+
+/// Seats of the ranks of a group, for groups that are split off from it.
+#[derive(Clone)]
+pub(super) struct Seats {
+    pub(super) shared: Arc<Shared>,
+    /// By rank.
+    pub(super) of_ranks: Vec<usize>,
+    /// Address of this board for groups that are split off from those.
+    pub(super) place: Place,
+}
+
+impl Seats {
+    /// Divides a group, whose seats these are, into new ones. Connects this seat with the others of its new group, and returns its
+    /// rank there and the seats of that group; `None` if it has no colour.
+    pub(super) fn divide(
+        &self,
+        parent: &mut impl Communicator,
+        color: Option<u32>,
+        key: i32,
+        settings: &MessageSettings,
+    ) -> Result<Option<(Joined, usize, Self)>, JoinError> {
+        let Some(((), part)) = divide(parent, color, key, choose_number)? else { return Ok(None) };
+        let seats: Vec<usize> = part.members.iter().map(|member| self.of_ranks[member.rank]).collect();
+        let (shared, members) = (&*self.shared, seats.iter().copied().collect::<SeatSet>());
+        let number = u32::from_le_bytes(*part.members[0].offer) | SPLIT_BIT;
+        let joining = shared.introduction(number, members, settings.deadline);
+        let expected = Expected::new(shared, number, members);
+        let links = shared.connect(&joining, members, |seat| shared.preference_in_epoch(seat));
+        drop(expected);
+        let mut links = links.map_err(|why| by_rank(why, &joining, &seats))?;
+        let links = seats.iter().map(|seat| std::mem::take(&mut links[*seat])).collect();
+        let joined = Joined { links, keys: shared.keys(seats.iter().copied()), place: self.place };
+        Ok(Some((joined, part.rank, Self { of_ranks: seats, ..self.clone() })))
+    }
+}
+
+/// A number for a new group. That of the group's rank 0 is used.
+fn choose_number() -> Result<((), Zeroizing<[u8; 4]>), JoinError> {
+    let mut number = Zeroizing::new([0; 4]);
+    getrandom::fill(&mut *number).map_err(|error| KeyError::Randomness(error.to_string()))?;
+    Ok(((), number))
+}
+
+/// Error of the new group, which has these seats as ranks, if not all of them could be connected with.
+fn by_rank(why: JoinError, joining: &Joining, seats: &[usize]) -> JoinError {
+    let rank = |seat: usize| seats.iter().position(|member| *member == seat).unwrap_or(seat);
+    match why {
+        JoinError::Missing { missing, at, waited, turned_away } => {
+            JoinError::Missing { missing: missing.into_iter().map(rank).collect(), at, waited, turned_away }
+        }
+        JoinError::OtherEpoch { rank: seat } => JoinError::Missing {
+            missing: vec![rank(seat)],
+            at: "the new group".to_owned(),
+            waited: joining.deadline - joining.rest(),
+            turned_away: 0,
+        },
+        other => other,
+    }
+}
+
+/// Group that is split off, for whose connections this seat waits.
+struct Expected<'s> {
+    shared: &'s Shared,
+    number: u32,
+}
+
+impl<'s> Expected<'s> {
+    fn new(shared: &'s Shared, number: u32, members: SeatSet) -> Self {
+        let assembly = Assembly::new(number, members, shared.list.seats.len());
+        shared.lock().splits.push(assembly);
+        Self { shared, number }
+    }
+}
+
+impl Drop for Expected<'_> {
+    fn drop(&mut self) {
+        self.shared.lock().splits.retain(|assembly| assembly.number != self.number);
+    }
+}
