@@ -4,7 +4,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use orinoco_api::{ClusterList, ClusterStatus, DoctorReport, LinkStatus, LinksReport, PartState, Status};
@@ -35,6 +35,16 @@ fn write_board(dir: &Path, name: &str, operator: &str) -> PathBuf {
     board
 }
 
+/// The daemon of a board, with a state directory of its own.
+fn daemon(dir: &Path, name: &str, operator: &str) -> Command {
+    let state = dir.join(format!("{name}.state"));
+    fs::create_dir_all(&state).expect("created");
+    let mut command = Command::new(binary("orinocod"));
+    command.arg("--board").arg(write_board(dir, name, operator));
+    command.env("STATE_DIRECTORY", state).current_dir(root()).stderr(Stdio::null());
+    command
+}
+
 struct Daemon {
     child: Child,
     socket: PathBuf,
@@ -42,10 +52,8 @@ struct Daemon {
 
 impl Daemon {
     fn start(dir: &Path, name: &str, operator: &str) -> Self {
-        let (board, socket) = (write_board(dir, name, operator), socket(dir, name));
-        let mut command = Command::new(binary("orinocod"));
-        command.arg("--board").arg(&board).current_dir(root()).stderr(Stdio::null());
-        Self { child: command.spawn().expect("starts"), socket }
+        let child = daemon(dir, name, operator).spawn().expect("starts");
+        Self { child, socket: socket(dir, name) }
     }
 
     /// Asks for the state of the cluster until it is as wanted.
@@ -203,7 +211,37 @@ fn a_daemon_whose_seat_cannot_be_taken_says_why() {
     let dir = tempfile::tempdir().expect("temporary folder");
     let operator = make_local_cluster(dir.path(), &["a", "b", "c"]);
     cluster_key(&["keygen", text(&dir.path().join("stolen.key"))]);
-    let daemon = Daemon::start(dir.path(), "stolen", &operator);
-    let (exit, _) = wait(daemon.child, WAIT_MAX);
-    assert_eq!(exit, Some(2));
+    let output = refused(dir.path(), "stolen", &operator);
+    assert_one_sentence(&output, 2, "E1004", &["members", "this board has no seat"]);
+}
+
+#[test]
+fn a_daemon_refuses_an_older_list_than_it_has_used() {
+    let dir = tempfile::tempdir().expect("temporary folder");
+    let operator = make_local_cluster(dir.path(), &["a", "b"]);
+    let daemon = Daemon::start(dir.path(), "a", &operator);
+    daemon.cluster_until(|cluster| cluster.serial == 1);
+    signal(&daemon.child, "TERM");
+    wait(daemon.child, WAIT_MAX);
+
+    let path = |name: &str| dir.path().join(name);
+    let list = fs::read_to_string(path("list")).expect("the list");
+    fs::write(path("list"), list.replace("serial 1", "serial 0")).expect("written");
+    fs::remove_file(path("members")).expect("removed");
+    let arguments = [
+        "sign",
+        text(&path("list")),
+        "--key",
+        text(&path("operator.key")),
+        "--output",
+        text(&path("members")),
+    ];
+    cluster_key(&arguments);
+    let output = refused(dir.path(), "a", &operator);
+    assert_one_sentence(&output, 2, "E1004", &["members", "serial 0", "serial 1", "cluster-serials.json"]);
+}
+
+/// Output of a daemon that does not start.
+fn refused(dir: &Path, name: &str, operator: &str) -> Output {
+    daemon(dir, name, operator).stderr(Stdio::piped()).output().expect("starts")
 }

@@ -1,5 +1,7 @@
 //! The board's seat in a cluster: taken at the start, and held in one epoch after the other.
 
+mod serials;
+
 use std::error::Error;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,6 +21,7 @@ use orinoco_sysroot::Sysroot;
 use crate::journal::{self, Level};
 use crate::network;
 use crate::seats::{EpochLinks, SeatLinks};
+use serials::Serials;
 
 /// Interval at which the members of an epoch look for failures, and for seats that wait.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
@@ -64,7 +67,7 @@ struct EpochState {
 ///
 /// # Errors
 ///
-/// The list, a key or the address cannot be used, or the list has no seat for this board's key.
+/// The list, a key or the address cannot be used, the list is older than one that was used, or has no seat for this board's key.
 pub(crate) fn start(
     spec: &ClusterSpec,
     links: &Arc<SeatLinks>,
@@ -72,11 +75,18 @@ pub(crate) fn start(
 ) -> Result<HeldSeat, Diagnosis> {
     let key: VerifyingKey = spec.operator_key.parse().map_err(|why| fault("operator_key", &why))?;
     let list = MemberList::read(&spec.list, &key).map_err(|why| fault(&subject(&spec.list), &why))?;
+    let serials = Serials::read().map_err(|why| fault(&subject(&spec.list), &why))?;
+    if let Some(serials) = &serials {
+        serials.check(&list, &key).map_err(|why| fault(&subject(&spec.list), &why))?;
+    }
     let own = KeyPair::read(&spec.key).map_err(|why| fault(&subject(&spec.key), &why))?;
     let messages = MessageSettings { deadline: CALL_MAX, ..MessageSettings::default() };
     let rdma = ClusterRdma { policy: policy_of(spec.rdma), device: spec.rdma_device.clone() };
     let settings = ClusterSettings { listen: spec.listen, rdma, messages, ..ClusterSettings::default() };
     let cluster = Cluster::open(list, own, settings).map_err(|why| fault(&subject(&spec.list), &why))?;
+    if let Some(Err(why)) = serials.map(|serials| serials.note(cluster.list(), &key)) {
+        journal::log(Level::Warning, &format!("cluster: {why}"));
+    }
     let (list, own) = (Arc::new(cluster.list().clone()), cluster.seat());
     let others = list.seats.iter().enumerate().filter(|(seat, _)| *seat != own);
     links.set_others(others.map(|(_, seat)| seat.name.clone()).collect());

@@ -9,6 +9,7 @@ mod network;
 mod otlp;
 mod post_mortem;
 mod seats;
+mod state;
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};

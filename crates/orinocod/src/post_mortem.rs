@@ -8,6 +8,7 @@ use orinoco_config::{Existing, write_whole};
 use orinoco_runtime::Monitor;
 
 use crate::journal::{self, Level};
+use crate::state::state_directory;
 
 /// Maximum number of dumps that are kept; the oldest are removed. Each is about 2 MiB.
 const DUMPS_MAX: usize = 8;
@@ -25,10 +26,9 @@ pub(crate) struct PostMortem {
 }
 
 impl PostMortem {
-    /// Creates a writer for the state directory that systemd gives the daemon (systemd.exec(5), `StateDirectory=`).
+    /// Creates a writer for the daemon's state directory.
     pub(crate) fn new(monitor: Monitor) -> Self {
-        let state = std::env::var_os("STATE_DIRECTORY");
-        let folder = state.map(|state| Path::new(&state).join(FOLDER));
+        let folder = state_directory().map(|state| state.join(FOLDER));
         Self { monitor, folder, seen: 0, was_healthy: true }
     }
 
