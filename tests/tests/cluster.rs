@@ -56,14 +56,18 @@ impl Daemon {
         Self { child, socket: socket(dir, name) }
     }
 
+    /// Asks for the status; `None` if the daemon does not answer.
+    fn status(&self) -> Option<Status> {
+        let arguments = ["--json", "status", "--socket", text(&self.socket)];
+        let output = orinoco(&arguments).output().expect("orinoco starts");
+        serde_json::from_slice(&output.stdout).ok()
+    }
+
     /// Asks for the state of the cluster until it is as wanted.
     fn cluster_until(&self, is_wanted: impl Fn(&ClusterStatus) -> bool) -> ClusterStatus {
         let begin = Instant::now();
         loop {
-            let arguments = ["--json", "status", "--socket", text(&self.socket)];
-            let output = orinoco(&arguments).output().expect("orinoco starts");
-            let status: Option<Status> = serde_json::from_slice(&output.stdout).ok();
-            let cluster = status.and_then(|status| status.cluster);
+            let cluster = self.status().and_then(|status| status.cluster);
             match cluster {
                 Some(cluster) if is_wanted(&cluster) => return cluster,
                 _ => assert!(begin.elapsed() < WAIT_MAX, "{cluster:?}"),
@@ -134,6 +138,12 @@ fn boards_form_a_cluster_and_go_on_without_one_that_fails() {
     }
     let cluster = a.cluster_until(|cluster| cluster.epoch.is_none());
     assert!(members(&cluster).is_empty());
+    let events = a.status().expect("it answers").events;
+    let has = |kind: &str, words: &str| {
+        assert!(events.iter().any(|event| event.kind == kind && event.text.contains(words)), "{events:?}");
+    };
+    has("epoch-began", "over tcp, with seats a,b,c");
+    has("epoch-ended", "is over: seat");
     let shown = orinoco(&["status", "--socket", text(&a.socket)]).output().expect("orinoco starts");
     let shown = String::from_utf8_lossy(&shown.stdout);
     assert!(shown.contains("cluster crossing, list 1: no epoch"), "{shown}");

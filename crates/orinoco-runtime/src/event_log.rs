@@ -49,9 +49,10 @@ impl EventLog {
     }
 }
 
-impl EventSink for EventLog {
-    fn emit(&self, event: Event) {
-        let mut json = as_json(&event, self.clock.now());
+impl EventLog {
+    /// Keeps an event, and passes it on to nobody.
+    pub(crate) fn keep(&self, event: &Event) {
+        let mut json = as_json(event, self.clock.now());
         let mut log = self.lock();
         log.count += 1;
         json.number = log.count;
@@ -61,6 +62,12 @@ impl EventSink for EventLog {
         }
         drop(log);
         self.on_event.lock().unwrap_or_else(PoisonError::into_inner).iter().for_each(|on_event| on_event());
+    }
+}
+
+impl EventSink for EventLog {
+    fn emit(&self, event: Event) {
+        self.keep(&event);
         self.next.emit(event);
     }
 }
@@ -138,6 +145,22 @@ fn parts(event: &Event) -> Parts {
         Event::SeatMissed { model, why, .. } => fault(Warning, "seat-missed", "model", model, why),
         Event::SeatRecovered { model, seat } => {
             info("seat-recovered", model, format!("model {model}: seat {seat} executes it again"))
+        }
+        Event::EpochBegan { epoch, members, transport, fallback } => {
+            let text = format!("epoch {epoch} of the cluster began over {transport}, with seats {members}");
+            let (level, text) = match fallback {
+                Some(why) => (Warning, format!("{text}; RDMA is not used: {why}")),
+                None => (Info, text),
+            };
+            Parts { level, kind: "epoch-began", subject: None, text, why: None }
+        }
+        Event::EpochEnded { epoch, why, has_failed } => {
+            let level = if *has_failed { Warning } else { Info };
+            let text = format!("epoch {epoch} of the cluster is over: {why}");
+            Parts { level, kind: "epoch-ended", subject: None, text, why: None }
+        }
+        Event::ClusterFault { why } => {
+            Parts { level: Warning, kind: "cluster-fault", subject: None, text: why.clone(), why: None }
         }
         Event::IntervalChanged { model, interval } => {
             let text = format!("model {model}: inference interval {interval}");

@@ -15,7 +15,7 @@ use std::sync::{Arc, RwLockReadGuard, RwLockWriteGuard};
 
 use orinoco_api::{Dump, EventJson, GovernorStatus, Status};
 use orinoco_core::{Clock, Nanos, StreamId};
-use orinoco_telemetry::{Metric, Telemetry, TraceFeed};
+use orinoco_telemetry::{Event, EventSink, Metric, Telemetry, TraceFeed};
 
 use crate::event_log::EventLog;
 
@@ -73,6 +73,16 @@ impl Monitor {
     /// Returns the latest events whose number is greater than `number`, oldest first.
     pub fn events_after(&self, number: u64) -> Vec<EventJson> {
         self.0.events.after(number)
+    }
+
+    /// Emits an event of a part of the program that the run does not know, such as its seat in a cluster.
+    pub fn emit(&self, event: Event) {
+        self.0.events.emit(event);
+    }
+
+    /// Keeps an event from before the run, which was logged already. It gets the present time.
+    pub fn keep(&self, event: &Event) {
+        self.0.events.keep(event);
     }
 
     /// Calls `on_event` after each event. It is called on threads of the data plane, and must not block.

@@ -110,6 +110,31 @@ pub enum Event {
         /// Name of the seat.
         seat: String,
     },
+    /// The board takes part in an epoch of its cluster.
+    EpochBegan {
+        /// Number of the epoch.
+        epoch: u32,
+        /// Names of its members, with commas between them.
+        members: String,
+        /// Transport of its messages: `tcp` or `rdma`.
+        transport: &'static str,
+        /// Reason for which it is not RDMA, although the board file lists it.
+        fallback: Option<String>,
+    },
+    /// The board's epoch is over; it joins the next.
+    EpochEnded {
+        /// Number of the epoch.
+        epoch: u32,
+        /// Reason.
+        why: String,
+        /// Whether a seat failed, or a connection.
+        has_failed: bool,
+    },
+    /// The board takes part in no epoch of its cluster. Reported when the cause is another than before.
+    ClusterFault {
+        /// Cause, and next step.
+        why: String,
+    },
     /// The inference interval of a model was changed on lanes that run it.
     IntervalChanged {
         /// The model's name on this board.

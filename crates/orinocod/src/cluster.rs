@@ -1,5 +1,6 @@
 //! The board's seat in a cluster: taken at the start, and held in one epoch after the other.
 
+mod events;
 mod serials;
 
 use std::error::Error;
@@ -16,11 +17,14 @@ use orinoco_collective::{
     MessageSettings, RdmaPolicy, SeatSet, SeatState, VerifyingKey,
 };
 use orinoco_core::{Clock, Diagnosis, Signal, codes};
+use orinoco_runtime::Monitor;
 use orinoco_sysroot::Sysroot;
+use orinoco_telemetry::{Event, EventSink};
 
 use crate::journal::{self, Level};
 use crate::network;
 use crate::seats::{EpochLinks, SeatLinks};
+use events::SeatEvents;
 use serials::Serials;
 
 /// Interval at which the members of an epoch look for failures, and for seats that wait.
@@ -35,6 +39,7 @@ const EPOCH_AGE_MAX: Duration = Duration::from_secs(300);
 /// A seat that was taken.
 pub(crate) struct HeldSeat {
     view: ClusterView,
+    events: Arc<SeatEvents>,
     stop: Arc<AtomicBool>,
     signal: Arc<dyn Signal>,
     thread: JoinHandle<()>,
@@ -105,8 +110,10 @@ pub(crate) fn start(
         state: Arc::default(),
     };
     let (stop, signal) = (Arc::new(AtomicBool::new(false)), clock.signal());
+    let events = Arc::new(SeatEvents::default());
     let holder = Holder {
         view: view.clone(),
+        events: Arc::clone(&events),
         links: Arc::clone(links),
         stop: Arc::clone(&stop),
         signal: Arc::clone(&signal),
@@ -114,7 +121,7 @@ pub(crate) fn start(
     };
     let spawned = thread::Builder::new().name("cluster".to_owned()).spawn(move || holder.run(cluster));
     let thread = spawned.map_err(|why| fault(&subject(&spec.list), &why))?;
-    Ok(HeldSeat { view, stop, signal, thread })
+    Ok(HeldSeat { view, events, stop, signal, thread })
 }
 
 fn policy_of(rdma: RdmaUse) -> RdmaPolicy {
@@ -138,6 +145,11 @@ impl HeldSeat {
     /// Returns the view of the seat.
     pub(crate) fn view(&self) -> ClusterView {
         self.view.clone()
+    }
+
+    /// Makes the seat's events part of a run's events.
+    pub(crate) fn attach(&self, run: Monitor) {
+        self.events.attach(run);
     }
 
     /// Leaves the cluster.
@@ -226,6 +238,7 @@ impl ClusterView {
 /// Joins epochs, one after the other.
 struct Holder {
     view: ClusterView,
+    events: Arc<SeatEvents>,
     links: Arc<SeatLinks>,
     stop: Arc<AtomicBool>,
     signal: Arc<dyn Signal>,
@@ -246,7 +259,7 @@ impl Holder {
                 }
                 Err(ClusterError::Interrupted) => {}
                 Err(why) => {
-                    journal::log(Level::Warning, &format!("cluster {why}"));
+                    self.events.fault(&why.to_string());
                     *self.view.lock() = EpochState { fault: Some(why.to_string()), ..EpochState::default() };
                     // The others form a group without this board meanwhile.
                     if matches!(&why, ClusterError::Rdma { seat, .. } if *seat == self.view.name()) {
@@ -257,7 +270,7 @@ impl Holder {
         }
     }
 
-    /// Notes and logs an epoch that has begun.
+    /// Notes and reports an epoch that has begun.
     fn note(&self, epoch: &Epoch) {
         let transport = epoch.group.transport();
         let state = EpochState {
@@ -266,12 +279,12 @@ impl Holder {
             rdma_port: transport.rdma_link().map(|link| link.port.to_string()),
             fallback: epoch.fallback.clone(),
         };
-        let members = self.view.names(epoch.members);
-        let (number, name) = (epoch.number, transport.name());
-        journal::log(Level::Info, &format!("cluster epoch={number} members={members} transport={name}"));
-        if let Some(why) = &state.fallback {
-            journal::log(Level::Warning, &format!("cluster epoch={number} does not use RDMA: {why}"));
-        }
+        self.events.emit(Event::EpochBegan {
+            epoch: epoch.number,
+            members: self.view.names(epoch.members),
+            transport: transport.name(),
+            fallback: state.fallback.clone(),
+        });
         *self.view.lock() = state;
     }
 
@@ -280,10 +293,13 @@ impl Holder {
     fn hold(&self, epoch: &mut Epoch, age_min: Duration) -> EpochEnd {
         let start = self.clock.now();
         let number = epoch.number;
+        let over = |why: String, has_failed: bool| {
+            self.events.emit(Event::EpochEnded { epoch: number, why, has_failed });
+        };
         let links = match EpochLinks::connect(epoch, &self.view.list, &self.links) {
             Ok(links) => links,
             Err(why) => {
-                journal::log(Level::Warning, &format!("cluster epoch={number} is over: {why}"));
+                over(why.to_string(), true);
                 return EpochEnd::default();
             }
         };
@@ -291,8 +307,7 @@ impl Holder {
             self.signal.wait(Some(self.clock.now() + LOOK_EVERY));
             if let Some((rank, cause)) = epoch.group.lost_rank() {
                 let seat = &self.view.list.seats[epoch.seat(rank)].name;
-                let text = format!("cluster epoch={number} is over: seat {seat} {cause}");
-                journal::log(Level::Warning, &text);
+                over(format!("seat {seat} {cause}"), true);
                 return EpochEnd::default();
             }
             if self.clock.now() < start + age_min {
@@ -300,13 +315,12 @@ impl Holder {
             }
             let waiting = self.view.monitor.waiting();
             if !waiting.is_empty() {
-                let names = self.view.names(waiting);
-                journal::log(Level::Info, &format!("cluster epoch={number} ends for seats={names}"));
+                over(format!("seats wait for the next epoch: {}", self.view.names(waiting)), false);
                 return EpochEnd { waiting, relink: false };
             }
             if links.are_outdated() {
                 let why = "a connection to a seat was lost, or the board file names other seats";
-                journal::log(Level::Info, &format!("cluster epoch={number} ends: {why}"));
+                over(why.to_owned(), false);
                 return EpochEnd { waiting, relink: true };
             }
         }

@@ -172,6 +172,17 @@ impl EventSink for Journal {
                     &format!("model={model} seat={seat} recovered: the seat executes the model again"),
                 );
             }
+            Event::EpochBegan { epoch, members, transport, fallback } => {
+                log(Level::Info, &format!("cluster epoch={epoch} members={members} transport={transport}"));
+                if let Some(why) = fallback {
+                    log(Level::Warning, &format!("cluster epoch={epoch} does not use RDMA: {why}"));
+                }
+            }
+            Event::EpochEnded { epoch, why, has_failed } => {
+                let level = if has_failed { Level::Warning } else { Level::Info };
+                log(level, &format!("cluster epoch={epoch} is over: {why}"));
+            }
+            Event::ClusterFault { why } => log(Level::Warning, &format!("cluster {why}")),
             Event::IntervalChanged { model, interval } => {
                 log(Level::Info, &format!("model={model} interval={interval}"));
             }

@@ -122,6 +122,9 @@ fn run(args: &Args) -> Result<Exit, Faults> {
     let running = start(board, options)?;
     links.serve(running.served());
     let monitor = running.monitor().clone();
+    if let Some(seat) = &seat {
+        seat.attach(monitor.clone());
+    }
     let exporter = otlp.map(|settings| otlp::start(&settings, &monitor)).transpose()?;
     if let Some(server) = &server {
         let counts = exporter.as_ref().map(Exporter::counts);
