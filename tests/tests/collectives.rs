@@ -122,6 +122,7 @@ fn options_of_ranks_that_do_not_go_together_are_refused() {
     for (options, cause) in [
         (&["--transport", "shm", "--address", "127.0.0.1:1"][..], "no transport shm"),
         (&["--transport", "tcp", "--window", "w"], "of no use over tcp"),
+        (&["--transport", "shm", "--tcp-connections", "2"], "of no use over shm"),
         (&[], "no place where the ranks meet"),
     ] {
         let arguments = [&["perf", "all_reduce"], options, &key[..]].concat();
@@ -132,7 +133,10 @@ fn options_of_ranks_that_do_not_go_together_are_refused() {
 #[test]
 fn the_choice_of_an_algorithm_is_explained() {
     let sizes = ["-b", "8", "-e", "32K", "-f", "64", "-n", "5", "--explain"];
-    let report = report(&[&["perf", "all_reduce", "--transport", "tcp", "--json"], &sizes[..]].concat());
+    let report = report(
+        &[&["perf", "all_reduce", "--transport", "tcp", "--tcp-connections", "2", "--json"], &sizes[..]]
+            .concat(),
+    );
     for row in &report.rows {
         let explanation = row.explanation.as_ref().expect("an explanation");
         let chosen = explanation.candidates.iter().find(|of| of.algorithm == explanation.algorithm);

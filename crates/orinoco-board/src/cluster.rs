@@ -1,6 +1,7 @@
 //! Section `[cluster]` of a board file: the board's seat among others.
 
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use orinoco_config::TableReader;
@@ -10,6 +11,9 @@ use crate::unique::listed_once;
 
 /// Hexadecimal digits of the operator's key.
 const KEY_DIGITS: usize = 64;
+
+/// Numbers of TCP connections between two boards.
+const TCP_CONNECTIONS: RangeInclusive<i64> = 1..=8;
 
 /// Seat of the board in a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,6 +30,8 @@ pub struct ClusterSpec {
     pub rdma: RdmaUse,
     /// Name of the RDMA device; `None` for the one that has this board's addresses.
     pub rdma_device: Option<String>,
+    /// TCP connections for the messages with each other board.
+    pub tcp_connections: u16,
 }
 
 /// Whether the messages of a cluster travel by RDMA.
@@ -38,6 +44,10 @@ pub enum RdmaUse {
     Preferred,
     /// There is no group unless all its members can use RDMA.
     Required,
+}
+
+fn as_u16(number: i64) -> u16 {
+    u16::try_from(number).expect("in the range")
 }
 
 /// Reads the section; `None` where the board has no seat.
@@ -67,6 +77,7 @@ pub(crate) fn read_cluster(top: &TableReader<'_>) -> Option<ClusterSpec> {
         }),
         rdma: read_transports(&table),
         rdma_device: table.text("rdma_device"),
+        tcp_connections: table.integer("tcp_connections", TCP_CONNECTIONS).map_or(1, as_u16),
     };
     if spec.rdma == RdmaUse::Off && spec.rdma_device.is_some() {
         let next = "write `transports = [\"rdma\", \"tcp\"]`, or remove this key";
@@ -148,7 +159,7 @@ mod tests {
                 "[cluster]\nlist = 'members'\noperator_key = '{key}'\nkey = 'seat.key'\nlisten = '0.0.0.0:4711'\n"
             ),
             expect![[
-                r#"Some(ClusterSpec { list: "members", operator_key: "0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f", key: "seat.key", listen: Some(0.0.0.0:4711), rdma: Off, rdma_device: None })"#
+                r#"Some(ClusterSpec { list: "members", operator_key: "0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f", key: "seat.key", listen: Some(0.0.0.0:4711), rdma: Off, rdma_device: None, tcp_connections: 1 })"#
             ]],
         );
     }
@@ -163,12 +174,12 @@ mod tests {
             b.toml:6: key `cluster.key`: it is missing; name the file with the key pair of this board"#]],
         );
         check(
-            "[cluster]\nlist = 3\noperator_key = 'me'\nkey = 'seat.key'\nlisten = 'here'\nseats = 2\n",
+            "[cluster]\nlist = 3\noperator_key = 'me'\nkey = 'seat.key'\nlisten = 'here'\nseats = 2\ntcp_connections = 9\n",
             expect![[r#"
                 b.toml:7: key `cluster.list`: it is a whole number; write a string in quotes
                 b.toml:8: key `cluster.operator_key`: it is no key of 64 hexadecimal digits; write the key that `orinoco cluster sign` prints
                 b.toml:10: key `cluster.listen`: `here` is no address; write an IP address and a port, as in "0.0.0.0:4711"
-                b.toml:11: key `cluster.seats`: unknown key; use one of list, operator_key, key, listen, transports, require, rdma_device"#]],
+                b.toml:11: key `cluster.seats`: unknown key; use one of list, operator_key, key, listen, transports, require, rdma_device, tcp_connections"#]],
         );
     }
     #[test]

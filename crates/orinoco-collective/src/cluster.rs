@@ -34,7 +34,7 @@ use crate::clock::Ticks;
 use crate::message::{MessageSettings, Uniform};
 use crate::rdma::{RdmaError, RdmaPolicy};
 use crate::security::{KeyPair, PublicKey};
-use crate::tcp::{Joined, Links, Place, digest, flag, lower, raise, wait_for};
+use crate::tcp::{Joined, Links, Place, check_connections, digest, flag, lower, raise, wait_for};
 use crate::{Communicator, JoinError};
 use connect::Seats;
 use control::SeatListener;
@@ -140,6 +140,9 @@ pub enum ClusterError {
         /// The system's answer.
         source: io::Error,
     },
+    /// The settings cannot be used.
+    #[error(transparent)]
+    Settings(#[from] JoinError),
     /// The system refuses something that it does not refuse usually.
     #[error("setting up a seat")]
     System(#[source] io::Error),
@@ -189,8 +192,9 @@ impl Cluster {
     /// Opens the seat of the list that has this key pair.
     ///
     /// # Errors
-    /// If no seat has the key pair, or if the seat cannot listen at any of its addresses.
+    /// If no seat has the key pair, if the seat cannot listen at any of its addresses, or if there cannot be as many connections.
     pub fn open(list: MemberList, own: KeyPair, settings: ClusterSettings) -> Result<Self, ClusterError> {
+        check_connections(&settings.messages)?;
         let seat = list.seats.iter().position(|seat| seat.key == own.public());
         let seat = seat.ok_or(ClusterError::NoSeat { key: own.public(), serial: list.serial })?;
         let addresses = listening(&settings, &list.seats[seat]);
@@ -201,6 +205,7 @@ impl Cluster {
             own: seat,
             pair: own,
             settings: digest(&settings.messages),
+            tcp_connections: settings.messages.tcp_connections,
             origin,
             state: Mutex::new(State {
                 membership: Membership::new(seat, list.quorum(), bounds, Duration::ZERO),
@@ -340,8 +345,8 @@ impl Cluster {
     /// Notes the links that an epoch uses.
     fn note_use(&self, links: &Links) {
         let mut state = self.shared.lock();
-        for (seat, (_, messages)) in links.iter().enumerate() {
-            state.links[seat].uses(messages.as_ref().and_then(probe::ends));
+        for (seat, links) in links.iter().enumerate() {
+            state.links[seat].uses(links.messages().and_then(probe::ends));
         }
     }
 

@@ -120,6 +120,14 @@ pub enum JoinError {
         /// Its number in the group that is split.
         rank: usize,
     },
+    /// There cannot be so many connections between two ranks.
+    #[error("`tcp_connections` is {connections}; it must be 1 to {max}")]
+    Connections {
+        /// The number in the settings.
+        connections: u16,
+        /// Most that there can be.
+        max: u16,
+    },
     /// An address is not of this machine.
     #[error(
         "{address} is not an address of this machine, and connections without encryption are accepted within one machine only; use a group key, or a key pair for each rank"

@@ -69,7 +69,7 @@ pub use failure::FailureCause;
 pub use message::{
     Engine, Failure, HEADER_BYTES, Header, Health, LinkFault, Memory, MessageGroup, MessageSettings, Moved,
     NOTICE_BYTES, Notice, OperationPlan, Order, Position, RankSet, Refusal, Span, StreamReceiver,
-    StreamSender, Transport, Tune, Uniform, Vote,
+    StreamSender, TCP_CONNECTIONS_MAX, Transport, Tune, Uniform, Vote,
 };
 pub use pcie::{Pcie, PcieGroup, PcieSettings};
 pub use quantization::QuantizedElement;

@@ -29,7 +29,7 @@ pub(crate) use agreement::VOTING_RANKS_MAX;
 pub use agreement::{Position, RankSet, Uniform, Vote};
 pub use choice::Order;
 pub use engine::{Engine, Refusal};
-pub use group::{MessageGroup, MessageSettings, Tune};
+pub use group::{MessageGroup, MessageSettings, TCP_CONNECTIONS_MAX, Tune};
 pub use header::{HEADER_BYTES, Header};
 pub use health::Health;
 pub(crate) use kernel::{Kernel, kernel_of};

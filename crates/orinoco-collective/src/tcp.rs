@@ -1,8 +1,9 @@
-//! Messages over TCP: for each pair of ranks a connection for the messages of operations, and one for notices.
+//! Messages over TCP: for each pair of ranks one connection or several for the messages of operations, and one for notices.
 //!
 //! The caller's thread sends and receives messages by itself, without a thread in between: a short message is on its way before the
 //! call waits. A thread of the group exchanges notices, so that a rank that computes gives signs of life.
 
+mod bundle;
 mod connection;
 mod contacts;
 mod hello;
@@ -23,14 +24,15 @@ use rustix::event::{PollFd, PollFlags};
 
 use crate::message::{
     Engine, Health, LinkFault, Memory, MessageGroup, MessageSettings, StreamReceiver, StreamSender,
-    Transport, VOTING_RANKS_MAX,
+    TCP_CONNECTIONS_MAX, Transport, VOTING_RANKS_MAX,
 };
 use crate::{JoinError, Topology};
 
+pub(crate) use bundle::Bundle;
 pub(crate) use connection::Connection;
 pub(crate) use contacts::Contacts;
 pub(crate) use hello::{Answer, ClusterHello, EPOCH, Hello, Use};
-pub(crate) use join::{Joined, Joining, Links, Place, digest};
+pub(crate) use join::{Joined, Joining, Links, PeerLinks, Place, digest};
 pub(crate) use lobby::Lobby;
 pub(crate) use packet_link::PacketLink;
 pub(crate) use pulse::Pulse;
@@ -107,18 +109,28 @@ pub(crate) fn join(
     if rank >= ranks || ranks > RANKS_MAX {
         return Err(JoinError::Ranks { rank, ranks, max: RANKS_MAX });
     }
+    check_connections(&settings.messages)?;
     join::join(rendezvous, rank, ranks, settings)
 }
 
+/// Checks that there can be as many connections between two ranks.
+pub(crate) fn check_connections(settings: &MessageSettings) -> Result<(), JoinError> {
+    let connections = settings.tcp_connections;
+    match (1..=TCP_CONNECTIONS_MAX).contains(&connections) {
+        true => Ok(()),
+        false => Err(JoinError::Connections { connections, max: TCP_CONNECTIONS_MAX }),
+    }
+}
+
 impl Joined {
-    /// Starts the exchange of notices. Returns what exchanges them, and by rank a connection for messages.
+    /// Starts the exchange of notices. Returns what exchanges them, and by rank the connections for messages.
     pub(crate) fn start(
         self,
         rank: usize,
         epoch: u32,
         settings: &MessageSettings,
-    ) -> Result<(Arc<Pulse>, Vec<Option<Connection>>), JoinError> {
-        let (notices, messages) = self.links.into_iter().unzip();
+    ) -> Result<(Arc<Pulse>, Vec<Vec<Connection>>), JoinError> {
+        let (notices, messages) = self.links.into_iter().map(PeerLinks::into_parts).unzip();
         let pulse = Pulse::start(rank, epoch, notices, settings).map_err(JoinError::System)?;
         Ok((pulse, messages))
     }
@@ -133,24 +145,24 @@ pub struct Tcp {
 }
 
 struct Link {
-    connection: Connection,
+    bundle: Bundle,
     sender: StreamSender,
     receiver: StreamReceiver,
 }
 
 impl Tcp {
-    pub(crate) fn new(pulse: Arc<Pulse>, messages: Vec<Option<Connection>>, contacts: Contacts) -> Self {
-        let link = |(peer, connection): (usize, Option<Connection>)| {
+    pub(crate) fn new(pulse: Arc<Pulse>, messages: Vec<Vec<Connection>>, contacts: Contacts) -> Self {
+        let link = |(peer, connections): (usize, Vec<Connection>)| {
             let (sender, receiver) = (StreamSender::new(peer), StreamReceiver::new(peer));
-            connection.map(|connection| Link { connection, sender, receiver })
+            (!connections.is_empty()).then(|| Link { bundle: Bundle::new(connections), sender, receiver })
         };
         Self { links: messages.into_iter().enumerate().map(link).collect(), pulse, contacts }
     }
 
-    /// Takes the connections for messages out, each with the bytes that were read from it and not used. No operation follows.
-    pub(crate) fn take_connections(&mut self) -> Vec<Option<(Connection, Vec<u8>)>> {
+    /// Takes the connections for messages out, by peer, with the bytes that were read from them and not used. No operation follows.
+    pub(crate) fn take_bundles(&mut self) -> Vec<Option<(Bundle, Vec<u8>)>> {
         let links = std::mem::take(&mut self.links).into_iter();
-        links.map(|link| link.map(|link| (link.connection, link.receiver.into_unused()))).collect()
+        links.map(|link| link.map(|link| (link.bundle, link.receiver.into_unused()))).collect()
     }
 
     pub(crate) fn pulse(&self) -> &Arc<Pulse> {
@@ -162,9 +174,9 @@ impl Transport for Tcp {
     fn carry(&mut self, engine: &mut Engine, memory: &mut Memory<'_>) -> Result<bool, LinkFault> {
         let mut has_moved = false;
         for link in self.links.iter_mut().flatten() {
-            let connection = &mut link.connection;
-            has_moved |= link.sender.send(engine, memory, |slices| connection.write(slices))?;
-            has_moved |= link.receiver.receive(engine, memory, |into| connection.read(into))?;
+            let bundle = &mut link.bundle;
+            has_moved |= link.sender.send(engine, memory, |slices| bundle.write(slices))?;
+            has_moved |= link.receiver.receive(engine, memory, |into| bundle.read(into))?;
         }
         Ok(has_moved)
     }
@@ -176,9 +188,7 @@ impl Transport for Tcp {
             let mut flags = PollFlags::empty();
             flags.set(PollFlags::IN, engine.awaits(peer) && !link.receiver.is_parked());
             flags.set(PollFlags::OUT, engine.has_message(peer));
-            if !flags.is_empty() {
-                awaited.push(PollFd::new(&link.connection, flags));
-            }
+            awaited.extend(link.bundle.poll_fds(flags));
         }
         wait_for(&mut awaited, time);
     }
@@ -188,7 +198,7 @@ impl Transport for Tcp {
     }
 
     fn keeps_whole(&self, peer: usize) -> bool {
-        self.links[peer].as_ref().is_some_and(|link| link.connection.keeps_whole())
+        self.links[peer].as_ref().is_some_and(|link| link.bundle.keeps_whole())
     }
 
     fn health<R>(&self, look: impl FnOnce(&mut Health) -> R) -> R {

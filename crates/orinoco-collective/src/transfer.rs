@@ -106,7 +106,7 @@ impl TransferAgent {
         if let Some(failure) = pulse.health(|health| health.failure()) {
             return Err(TransferError::RankFailed { rank: failure.rank, cause: failure.cause });
         }
-        let connections = transport.take_connections();
+        let bundles = transport.take_bundles();
         let shared = Arc::new(Shared {
             registry: Arc::new(Registry::default()),
             notifications: Notifications::default(),
@@ -117,15 +117,15 @@ impl TransferAgent {
         });
         let (peers, threads) = (Vec::new(), Vec::new());
         let mut agent = Self { rank, peers, shared, threads, transport: Some(transport) };
-        for (peer, connection) in connections.into_iter().enumerate() {
-            let Some(connection) = connection else {
+        for (peer, bundle) in bundles.into_iter().enumerate() {
+            let Some(bundle) = bundle else {
                 agent.peers.push(None);
                 continue;
             };
             let wake = Arc::new(flag().map_err(|error| TransferError::Start(error.into()))?);
             agent.shared.pulse.watch(Arc::clone(&wake));
             let requests = Arc::new(Requests::new(wake));
-            let worker = Worker::new(peer, Arc::clone(&agent.shared), Arc::clone(&requests), connection);
+            let worker = Worker::new(peer, Arc::clone(&agent.shared), Arc::clone(&requests), bundle);
             agent.peers.push(Some(requests));
             let thread = thread::Builder::new().name("orinoco-transfer".to_owned());
             agent.threads.push(thread.spawn(move || worker.run()).map_err(TransferError::Start)?);

@@ -49,6 +49,7 @@ impl Boards {
         let messages = MessageSettings {
             deadline: WAIT_MAX,
             silence: Duration::from_secs(2),
+            tcp_connections: 2,
             ..MessageSettings::default()
         };
         let settings = ClusterSettings {

@@ -352,7 +352,9 @@ mod tests {
         let (list, key) = ("members".into(), "seat.key".into());
         let (rdma, rdma_device) = (RdmaUse::Off, None);
         let operator_key = "0f".repeat(32);
-        let cluster = Some(ClusterSpec { list, key, operator_key, listen: None, rdma, rdma_device });
+        let (listen, tcp_connections) = (None, 1);
+        let spec = ClusterSpec { list, key, operator_key, listen, rdma, rdma_device, tcp_connections };
+        let cluster = Some(spec);
         assert_eq!(keys(&Board { cluster, ..from.clone() }), ["[cluster]"]);
         let inference = Inference { threads: 7, ..Inference::default() };
         assert_eq!(keys(&Board { lanes: 2, inference, ..from.clone() }), ["lanes", "[inference]"]);

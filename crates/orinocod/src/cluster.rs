@@ -85,7 +85,8 @@ pub(crate) fn start(
         serials.check(&list, &key).map_err(|why| fault(&subject(&spec.list), &why))?;
     }
     let own = KeyPair::read(&spec.key).map_err(|why| fault(&subject(&spec.key), &why))?;
-    let messages = MessageSettings { deadline: CALL_MAX, ..MessageSettings::default() };
+    let (deadline, tcp_connections) = (CALL_MAX, spec.tcp_connections);
+    let messages = MessageSettings { deadline, tcp_connections, ..MessageSettings::default() };
     let rdma = ClusterRdma { policy: policy_of(spec.rdma), device: spec.rdma_device.clone() };
     let settings = ClusterSettings { listen: spec.listen, rdma, messages, ..ClusterSettings::default() };
     let cluster = Cluster::open(list, own, settings).map_err(|why| fault(&subject(&spec.list), &why))?;

@@ -1,29 +1,28 @@
 use super::seats::SeatSet;
-use crate::tcp::{Connection, Links, Use};
+use crate::tcp::{Connection, Links, PeerLinks, Use};
 
 /// Seats that connect with one another: members of an epoch, or of a group that is split off from one.
 pub(super) struct Assembly {
     /// Number of the epoch or of the group.
     pub(super) number: u32,
     pub(super) members: SeatSet,
-    /// Connections that higher seats have opened: notices and messages, by seat.
+    /// Connections that higher seats have opened, by seat.
     pub(super) arrived: Links,
 }
 
 impl Assembly {
     pub(super) fn new(number: u32, members: SeatSet, seats: usize) -> Self {
-        Self { number, members, arrived: (0..seats).map(|_| (None, None)).collect() }
+        Self { number, members, arrived: (0..seats).map(|_| PeerLinks::default()).collect() }
     }
 
     /// Takes a connection of a higher seat.
-    pub(super) fn take(&mut self, from: usize, purpose: Use, connection: Connection) {
-        let (notices, messages) = &mut self.arrived[from];
-        *(if purpose == Use::Notices { notices } else { messages }) = Some(connection);
+    pub(super) fn take(&mut self, from: usize, purpose: Use, number: u16, connection: Connection) {
+        self.arrived[from].add(purpose, number, connection);
     }
 
     /// The first of the higher members than `own` whose connections have not all arrived.
-    pub(super) fn missing(&self, own: usize) -> Option<usize> {
-        let is_missing = |seat: &usize| !matches!(self.arrived[*seat], (Some(_), Some(_)));
+    pub(super) fn missing(&self, own: usize, tcp_connections: u16) -> Option<usize> {
+        let is_missing = |seat: &usize| !self.arrived[*seat].is_complete(tcp_connections);
         self.members.iter().filter(|seat| *seat > own).find(is_missing)
     }
 }

@@ -13,7 +13,7 @@ use super::shared::{Shared, State};
 use crate::clock::pause;
 use crate::message::MessageSettings;
 use crate::split::divide;
-use crate::tcp::{Connection, Joined, Joining, Links, Place, Use};
+use crate::tcp::{Connection, Joined, Joining, Links, PeerLinks, Place, Use};
 use crate::{Communicator, JoinError, KeyError};
 
 /// Numbers of groups that are split off have this bit, and those of epochs do not.
@@ -29,11 +29,13 @@ impl Shared {
         members: SeatSet,
         addresses: impl Fn(usize) -> Vec<SocketAddr>,
     ) -> Result<Links, JoinError> {
-        let mut links: Links = (0..self.list.seats.len()).map(|_| (None, None)).collect();
+        let mut links: Links = (0..self.list.seats.len()).map(|_| PeerLinks::default()).collect();
         for seat in members.iter().take_while(|seat| *seat < self.own) {
             let addresses = addresses(seat);
-            let dial = |purpose| self.dial_member(joining, members, purpose, seat, &addresses);
-            links[seat] = (Some(dial(Use::Notices)?), Some(dial(Use::Messages)?));
+            for (purpose, number) in joining.connections() {
+                let connection = self.dial_member(joining, members, (purpose, number), seat, &addresses)?;
+                links[seat].add(purpose, number, connection);
+            }
         }
         for (seat, arrived) in self.arrivals(joining, members)?.into_iter().enumerate().skip(self.own + 1) {
             links[seat] = arrived;
@@ -48,7 +50,7 @@ impl Shared {
             let is_over = self.is_over(&state, joining, members);
             let assembly = state.assembly(joining.epoch);
             let assembly = assembly.ok_or(JoinError::OtherEpoch { rank: self.own })?;
-            let Some(missing) = assembly.missing(self.own) else {
+            let Some(missing) = assembly.missing(self.own, joining.tcp_connections) else {
                 return Ok(std::mem::take(&mut assembly.arrived));
             };
             if is_over || joining.rest().is_zero() {
@@ -64,14 +66,14 @@ impl Shared {
         &self,
         joining: &Joining,
         members: SeatSet,
-        purpose: Use,
+        (purpose, number): (Use, u16),
         seat: usize,
         addresses: &[SocketAddr],
     ) -> Result<Connection, JoinError> {
         let mut next = addresses.iter().cycle();
         let mut address = next.next().expect("a seat has an address");
         loop {
-            let dialled = joining.try_dial(purpose, seat, *address);
+            let dialled = joining.try_dial(purpose, number, seat, *address);
             let is_early = match dialled {
                 Err(JoinError::OtherEpoch { .. }) => true,
                 Err(JoinError::Missing { .. }) => {

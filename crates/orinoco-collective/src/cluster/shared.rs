@@ -24,6 +24,8 @@ pub(super) struct Shared {
     pub(super) pair: KeyPair,
     /// Checksum of the settings that all seats must have in common.
     pub(super) settings: u32,
+    /// Connections for the messages between two members.
+    pub(super) tcp_connections: u16,
     pub(super) origin: Ticks,
     pub(super) state: Mutex<State>,
     /// Raised when the control thread has something to do.
@@ -91,6 +93,7 @@ impl Shared {
             rank: self.own,
             ranks: self.list.seats.len(),
             settings: self.settings,
+            tcp_connections: self.tcp_connections,
             keys: self.keys(0..self.list.seats.len()),
             epoch: number,
             cluster: ClusterHello {
@@ -122,10 +125,13 @@ impl Shared {
             Some(Use::Probe) if self.lock().probes[from] >= ADDRESSES_MAX => Answer::WrongRank,
             Some(Use::Probe) => Answer::Accepted,
             Some(Use::Notices | Use::Messages) => match self.lock().assembly(hello.epoch) {
-                Some(Assembly { members, .. })
+                Some(Assembly { members, arrived, .. })
                     if members.bits() == hello.cluster.members && members.contains(from) =>
                 {
-                    Answer::Accepted
+                    match arrived[from].lacks(hello.purpose(), hello.detail, self.tcp_connections) {
+                        true => Answer::Accepted,
+                        false => Answer::WrongRank,
+                    }
                 }
                 _ => Answer::OtherEpoch,
             },
@@ -146,7 +152,7 @@ impl Shared {
             Some(purpose) => {
                 // It may have ended meanwhile.
                 if let Some(assembly) = state.assembly(hello.epoch) {
-                    assembly.take(from, purpose, connection);
+                    assembly.take(from, purpose, hello.detail, connection);
                 }
             }
             None => {}

@@ -46,6 +46,9 @@ pub struct MessageSettings {
     /// Time for which a rank looks again and again for messages before it sleeps until one comes. A rank that sleeps leaves its core
     /// to others, and takes some microseconds to wake.
     pub busy_poll: Duration,
+    /// TCP connections for the messages between two ranks, 1 to [`TCP_CONNECTIONS_MAX`]. Several fill links with a long delay better, and those
+    /// of which a switch sends each connection over another cable. Over other transports, it is without effect.
+    pub tcp_connections: u16,
     /// Order in which reductions combine values.
     pub order: Order,
     /// Algorithm of every operation that has it, instead of the one that is chosen by size.
@@ -59,12 +62,13 @@ pub struct MessageSettings {
 }
 
 impl Default for MessageSettings {
-    /// A minute, half a second, 200 us, reproducible, pieces of 512 KiB, not tuned, not uniform.
+    /// A minute, half a second, 200 us, one connection, reproducible, pieces of 512 KiB, not tuned, not uniform.
     fn default() -> Self {
         Self {
             deadline: Duration::from_secs(60),
             silence: Duration::from_millis(500),
             busy_poll: Duration::from_micros(200),
+            tcp_connections: 1,
             order: Order::Reproducible,
             algorithm: None,
             piece_bytes: 512 << 10,
@@ -73,6 +77,9 @@ impl Default for MessageSettings {
         }
     }
 }
+
+/// Most TCP connections for the messages between two ranks.
+pub const TCP_CONNECTIONS_MAX: u16 = 8;
 
 /// Operations among ranks that exchange messages over a transport, as one of them.
 pub struct MessageGroup<T> {

@@ -40,7 +40,7 @@ pub(super) trait QueuePairs {
 /// # Errors
 /// A connection broke, or not all ranks can use RDMA and one requires it. Then there is no group.
 pub(super) fn agree<D: QueuePairs>(
-    connections: &mut [Option<Connection>],
+    connections: &mut [Vec<Connection>],
     policy: RdmaPolicy,
     open: impl FnOnce(&[(usize, IpAddr)]) -> Result<D, RdmaError>,
     time: Duration,
@@ -91,8 +91,8 @@ fn conclude<D>(
 
 /// Exchange of records with all peers.
 struct Exchange<'a> {
-    /// By rank; none for this rank itself.
-    connections: &'a mut [Option<Connection>],
+    /// By rank; none for this rank itself. The first is used.
+    connections: &'a mut [Vec<Connection>],
     start: Ticks,
     time: Duration,
 }
@@ -101,7 +101,7 @@ impl Exchange<'_> {
     /// Peers, and this rank's address on the connection with each.
     fn addresses(&self) -> Result<Vec<(usize, IpAddr)>, RdmaError> {
         let peers = self.connections.iter().enumerate();
-        let peers = peers.filter_map(|(rank, connection)| connection.as_ref().map(|own| (rank, own)));
+        let peers = peers.filter_map(|(rank, connections)| connections.first().map(|own| (rank, own)));
         let address = |(rank, connection): (usize, &Connection)| {
             let own = connection.stream().local_addr();
             let own = own.map_err(|source| RdmaError::Broken { rank, source })?;
@@ -118,13 +118,13 @@ impl Exchange<'_> {
         let (start, time) = (self.start, self.time);
         let rest = || time.saturating_sub(Ticks::now().since(start));
         let broken = |rank| move |source| RdmaError::Broken { rank, source };
-        for (rank, connection) in self.connections.iter_mut().enumerate() {
-            let Some(connection) = connection else { continue };
+        for (rank, connections) in self.connections.iter_mut().enumerate() {
+            let Some(connection) = connections.first_mut() else { continue };
             connection.send_all(&own(rank), rest()).map_err(broken(rank))?;
         }
         let mut theirs = Vec::new();
-        for (rank, connection) in self.connections.iter_mut().enumerate() {
-            let Some(connection) = connection else { continue };
+        for (rank, connections) in self.connections.iter_mut().enumerate() {
+            let Some(connection) = connections.first_mut() else { continue };
             let mut record = [0; BYTES];
             connection.receive_all(&mut record, rest()).map_err(broken(rank))?;
             theirs.push((rank, record));
@@ -175,17 +175,17 @@ mod tests {
     const TIME: Duration = Duration::from_secs(20);
 
     /// Connections between all ranks, by rank and by peer.
-    fn connections() -> Vec<Vec<Option<Connection>>> {
-        let mut all: Vec<Vec<Option<Connection>>> =
-            (0..RANKS).map(|_| (0..RANKS).map(|_| None).collect()).collect();
+    fn connections() -> Vec<Vec<Vec<Connection>>> {
+        let mut all: Vec<Vec<Vec<Connection>>> =
+            (0..RANKS).map(|_| (0..RANKS).map(|_| Vec::new()).collect()).collect();
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let pairs = (0..RANKS).flat_map(|lower| (lower + 1..RANKS).map(move |higher| (lower, higher)));
         for (lower, higher) in pairs {
             let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
             let (far, _) = listener.accept().unwrap();
             [&near, &far].into_iter().for_each(|stream| stream.set_nonblocking(true).unwrap());
-            all[lower][higher] = Some(Connection::plain(near));
-            all[higher][lower] = Some(Connection::plain(far));
+            all[lower][higher].push(Connection::plain(near));
+            all[higher][lower].push(Connection::plain(far));
         }
         all
     }
@@ -203,7 +203,7 @@ mod tests {
 
     fn agreed(ranks: [(RdmaPolicy, Device); RANKS]) -> Vec<Result<Agreed<SimulatedPairs>, RdmaError>> {
         thread::scope(|scope| {
-            let agree_as = |(mut own, (policy, device)): (Vec<Option<Connection>>, _)| {
+            let agree_as = |(mut own, (policy, device)): (Vec<Vec<Connection>>, _)| {
                 scope.spawn(move || agree(&mut own, policy, |_| open(device), TIME))
             };
             let threads: Vec<_> = connections().into_iter().zip(ranks).map(agree_as).collect();

@@ -68,7 +68,7 @@ pub(crate) struct RdmaRequest<'a> {
 /// # Errors
 /// A connection broke, or not all ranks can use RDMA and one requires it.
 pub(crate) fn connect(
-    connections: &mut [Option<Connection>],
+    connections: &mut [Vec<Connection>],
     pulse: &Arc<Pulse>,
     request: RdmaRequest<'_>,
 ) -> Result<Agreed<Rdma>, RdmaError> {
@@ -76,7 +76,7 @@ pub(crate) fn connect(
     let open = |peers: &[(usize, IpAddr)]| OpenPairs::open(ranks, peers, request.device);
     Ok(match agree(connections, request.policy, open, request.time)? {
         Agreed::Rdma(OpenPairs { verbs, port, .. }) => {
-            let peers = connections.iter().enumerate().map(|(peer, own)| own.as_ref().map(|_| peer));
+            let peers = connections.iter().enumerate().map(|(peer, own)| own.first().map(|_| peer));
             Agreed::Rdma(Rdma::new(verbs, peers, Arc::clone(pulse), request.silence, port))
         }
         Agreed::Tcp(why) => Agreed::Tcp(why),

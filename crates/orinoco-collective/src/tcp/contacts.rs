@@ -3,7 +3,7 @@ use std::net::{IpAddr, SocketAddr, TcpListener};
 use zeroize::Zeroizing;
 
 use super::connection::Connection;
-use super::join::{Joined, Listed, Place, join_listed};
+use super::join::{Joined, Listed, PeerLinks, Place, join_listed};
 use super::rendezvous::{decode, directory_bytes, encode};
 use crate::message::MessageSettings;
 use crate::security::{GroupKey, KEY_DIGITS, Keys};
@@ -28,9 +28,8 @@ pub(crate) struct Contacts {
 impl Contacts {
     pub(crate) fn of(joined: &Joined) -> Self {
         let peer = |connection: &Connection| connection.stream().peer_addr().ok();
-        let ip = |(_, messages): &(Option<Connection>, Option<Connection>)| {
-            messages.as_ref().and_then(peer).map(|address| address.ip().to_canonical())
-        };
+        let ip =
+            |links: &PeerLinks| links.messages().and_then(peer).map(|address| address.ip().to_canonical());
         Self { keys: joined.keys.clone(), place: joined.place, peers: joined.links.iter().map(ip).collect() }
     }
 

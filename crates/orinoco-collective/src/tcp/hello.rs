@@ -13,7 +13,7 @@
 //! | 16-19 | number of ranks |
 //! | 20-23 | rank of the sender; in a cluster, its seat |
 //! | 24-27 | rank or seat that is addressed |
-//! | 28-29 | port at which the sender listens |
+//! | 28-29 | if it asks for addresses: port at which the sender listens; on a connection for messages: its number, from 0 |
 //! | 30-31 | in a cluster: members of the epoch or the group, seat 0 in the lowest bit |
 //! | 32-35 | CRC32C of the settings that all ranks must have in common |
 //! | 36-39 | in a cluster: serial number of the list of members |
@@ -67,7 +67,8 @@ pub(crate) struct Hello {
     pub(crate) ranks: u32,
     pub(crate) from: u32,
     pub(crate) to: u32,
-    pub(crate) port: u16,
+    /// Port or number.
+    pub(crate) detail: u16,
     pub(crate) settings: u32,
     pub(crate) cluster: ClusterHello,
 }
@@ -98,7 +99,7 @@ impl Hello {
         ] {
             bytes[start..start + 4].copy_from_slice(&number.to_le_bytes());
         }
-        bytes[28..30].copy_from_slice(&self.port.to_le_bytes());
+        bytes[28..30].copy_from_slice(&self.detail.to_le_bytes());
         bytes[30..32].copy_from_slice(&self.cluster.members.to_le_bytes());
         let checksum = crc32c::crc32c(&bytes[..CHECKED_BYTES]);
         bytes[CHECKED_BYTES..].copy_from_slice(&checksum.to_le_bytes());
@@ -119,7 +120,7 @@ impl Hello {
             ranks: four(16),
             from: four(20),
             to: four(24),
-            port: two(28),
+            detail: two(28),
             settings: four(32),
             cluster: ClusterHello { members: two(30), list_serial: four(36), list_checksum: four(40) },
         })

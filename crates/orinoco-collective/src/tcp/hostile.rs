@@ -15,7 +15,7 @@ fn hello(from: u32) -> Hello {
         ranks: 4,
         from,
         to: 0,
-        port: 4711,
+        detail: 4711,
         settings: 77,
         cluster: ClusterHello::default(),
     }

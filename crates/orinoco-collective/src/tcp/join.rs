@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{self, ErrorKind};
+use std::iter;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::time::Duration;
@@ -18,8 +19,51 @@ use crate::message::{MessageSettings, Order, Uniform};
 use crate::publish::fault;
 use crate::security::{GroupKey, HANDSHAKE_BYTES, Handshake, Keys, Security};
 
-/// A connection for notices and one for messages, for each other rank.
-pub(crate) type Links = Vec<(Option<Connection>, Option<Connection>)>;
+/// Connections with each rank; none with this rank itself.
+pub(crate) type Links = Vec<PeerLinks>;
+
+/// Connections with one rank.
+#[derive(Default)]
+pub(crate) struct PeerLinks {
+    pub(crate) notices: Option<Connection>,
+    /// Connections for messages with their numbers, which are those of their places at both ends.
+    messages: Vec<(u16, Connection)>,
+}
+
+impl PeerLinks {
+    /// Whether a connection can be added, with a number below `of` if it is for messages: it is not there yet.
+    pub(crate) fn lacks(&self, purpose: Option<Use>, number: u16, of: u16) -> bool {
+        match purpose {
+            Some(Use::Notices) => self.notices.is_none(),
+            Some(Use::Messages) => number < of && self.messages.iter().all(|(other, _)| *other != number),
+            Some(Use::Directory | Use::Membership | Use::Probe) | None => false,
+        }
+    }
+
+    /// Adds a connection that [it lacks](PeerLinks::lacks).
+    pub(crate) fn add(&mut self, purpose: Use, number: u16, connection: Connection) {
+        match purpose {
+            Use::Notices => self.notices = Some(connection),
+            _ => self.messages.push((number, connection)),
+        }
+    }
+
+    /// Whether all connections are there: one for notices, and `of` for messages.
+    pub(crate) fn is_complete(&self, of: u16) -> bool {
+        self.notices.is_some() && self.messages.len() == usize::from(of)
+    }
+
+    /// The first connection for messages.
+    pub(crate) fn messages(&self) -> Option<&Connection> {
+        self.messages.iter().find(|(number, _)| *number == 0).map(|(_, connection)| connection)
+    }
+
+    /// The connection for notices, and those for messages in order.
+    pub(crate) fn into_parts(mut self) -> (Option<Connection>, Vec<Connection>) {
+        self.messages.sort_by_key(|(number, _)| *number);
+        (self.notices, self.messages.into_iter().map(|(_, connection)| connection).collect())
+    }
+}
 
 /// A group that was joined.
 pub(crate) struct Joined {
@@ -73,6 +117,7 @@ pub(super) fn join(
         rank,
         ranks,
         settings: digest(&settings.messages),
+        tcp_connections: settings.messages.tcp_connections,
         keys: Keys::Plaintext,
         epoch: EPOCH,
         cluster: ClusterHello::default(),
@@ -131,6 +176,7 @@ pub(super) fn join_listed(listed: Listed, messages: &MessageSettings) -> Result<
         rank,
         ranks: addresses.len(),
         settings: crc32c::crc32c_append(digest(messages), &number.to_le_bytes()),
+        tcp_connections: messages.tcp_connections,
         keys: keys.clone(),
         epoch: EPOCH,
         cluster: ClusterHello::default(),
@@ -151,7 +197,10 @@ pub(crate) fn digest(settings: &MessageSettings) -> u32 {
     };
     let algorithm = settings.algorithm.map_or("chosen", |algorithm| algorithm.name());
     let mut text = format!("{order} {algorithm} {} {:?}", settings.piece_bytes, settings.tune);
-    // Without agreement, the text is that of versions that have none: they can join one another.
+    // Without what earlier versions do not have, the text is theirs: they can join one another.
+    if settings.tcp_connections != 1 {
+        text.push_str(&format!(" connections {}", settings.tcp_connections));
+    }
     if let Some(Uniform { witness }) = settings.uniform {
         text.push_str(&format!(" uniform {witness:?}"));
     }
@@ -166,6 +215,8 @@ pub(crate) struct Joining {
     pub(crate) ranks: usize,
     /// Checksum of the settings.
     pub(crate) settings: u32,
+    /// Connections for the messages between two ranks.
+    pub(crate) tcp_connections: u16,
     pub(crate) keys: Keys,
     pub(crate) epoch: u32,
     pub(crate) cluster: ClusterHello,
@@ -193,7 +244,13 @@ impl Joining {
         Lobby::open(address, self.keys.clone()).map_err(|source| JoinError::Listen { address, source })
     }
 
-    pub(crate) fn hello(&self, purpose: Use, to: usize, port: u16) -> Hello {
+    /// Connections to be opened to each lower rank: their uses and numbers.
+    pub(crate) fn connections(&self) -> impl Iterator<Item = (Use, u16)> {
+        iter::once((Use::Notices, 0)).chain((0..self.tcp_connections).map(|number| (Use::Messages, number)))
+    }
+
+    /// This rank's introduction on a connection. `detail`: the port or the number of the connection.
+    pub(crate) fn hello(&self, purpose: Use, to: usize, detail: u16) -> Hello {
         let number = |number: usize| u32::try_from(number).expect("few ranks");
         Hello {
             kind: purpose as u8,
@@ -202,7 +259,7 @@ impl Joining {
             ranks: number(self.ranks),
             from: number(self.rank),
             to: number(to),
-            port,
+            detail,
             settings: self.settings,
             cluster: self.cluster,
         }
@@ -241,7 +298,8 @@ impl Joining {
                 return Err(self.nobody_came(missing, own, &lobby));
             };
             let Ok(address) = connection.stream().peer_addr() else { continue };
-            found[hello.from as usize] = Some((SocketAddr::new(address.ip(), hello.port), Some(connection)));
+            found[hello.from as usize] =
+                Some((SocketAddr::new(address.ip(), hello.detail), Some(connection)));
         }
         let (addresses, connections): (Vec<_>, Vec<_>) = found.into_iter().flatten().unzip();
         let directory = encode(&addresses);
@@ -282,21 +340,18 @@ impl Joining {
     }
 
     fn connect_all(&self, lobby: &mut Lobby, addresses: &[SocketAddr]) -> Result<Links, JoinError> {
-        let mut links: Links = (0..self.ranks).map(|_| (None, None)).collect();
+        let mut links: Links = (0..self.ranks).map(|_| PeerLinks::default()).collect();
         for (peer, address) in addresses.iter().enumerate().take(self.rank) {
-            let connect = |purpose| self.dial(purpose, peer, *address);
-            links[peer] = (Some(connect(Use::Notices)?), Some(connect(Use::Messages)?));
+            for (purpose, number) in self.connections() {
+                links[peer].add(purpose, number, self.dial(purpose, number, peer, *address)?);
+            }
         }
-        let is_missing = |links: &Links, peer: usize| links[peer].0.is_none() || links[peer].1.is_none();
+        let is_missing = |links: &Links, peer: usize| !links[peer].is_complete(self.tcp_connections);
         while (self.rank + 1..self.ranks).any(|peer| is_missing(&links, peer)) {
             let answer = |hello: &Hello| {
                 let is_higher = (self.rank + 1..self.ranks).contains(&(hello.from as usize));
                 let is_missing = is_higher
-                    && match hello.purpose() {
-                        Some(Use::Notices) => links[hello.from as usize].0.is_none(),
-                        Some(Use::Messages) => links[hello.from as usize].1.is_none(),
-                        Some(Use::Directory | Use::Membership | Use::Probe) | None => false,
-                    };
+                    && links[hello.from as usize].lacks(hello.purpose(), hello.detail, self.tcp_connections);
                 self.answer(hello, is_missing && hello.to as usize == self.rank)
             };
             let own_hello = self.hello(Use::Messages, 0, 0);
@@ -304,9 +359,8 @@ impl Joining {
                 let missing = (self.rank + 1..self.ranks).filter(|peer| is_missing(&links, *peer)).collect();
                 return Err(self.nobody_came(missing, addresses[self.rank], lobby));
             };
-            let (notices, messages) = &mut links[hello.from as usize];
-            let place = if hello.purpose() == Some(Use::Notices) { notices } else { messages };
-            *place = Some(connection);
+            let purpose = hello.purpose().expect("a hello that was accepted");
+            links[hello.from as usize].add(purpose, hello.detail, connection);
         }
         Ok(links)
     }
@@ -328,20 +382,22 @@ impl Joining {
     pub(crate) fn dial(
         &self,
         purpose: Use,
+        number: u16,
         rank: usize,
         address: SocketAddr,
     ) -> Result<Connection, JoinError> {
-        self.greet(self.connect(rank, address)?, rank, address, self.hello(purpose, rank, 0))
+        self.greet(self.connect(rank, address)?, rank, address, self.hello(purpose, rank, number))
     }
 
     /// Connects to a rank if it listens, and says hello.
     pub(crate) fn try_dial(
         &self,
         purpose: Use,
+        number: u16,
         rank: usize,
         address: SocketAddr,
     ) -> Result<Connection, JoinError> {
-        self.greet(self.try_connect(rank, address)?, rank, address, self.hello(purpose, rank, 0))
+        self.greet(self.try_connect(rank, address)?, rank, address, self.hello(purpose, rank, number))
     }
 
     /// Connects to a rank as soon as it listens.
@@ -403,7 +459,7 @@ impl Joining {
             }
             Answer::OtherSettings => {
                 return Err(refused(
-                    "its `MessageSettings` differ (order, algorithm, piece_bytes, tune or uniform); use the same settings on all ranks"
+                    "its `MessageSettings` differ (tcp_connections, order, algorithm, piece_bytes, tune or uniform); use the same settings on all ranks"
                         .to_owned(),
                 ));
             }

@@ -1,7 +1,6 @@
 //! The thread of one connection: it sends requests and answers, and serves those of the peer.
 
 use std::io::IoSlice;
-use std::net::Shutdown;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,7 +14,7 @@ use super::shared::Shared;
 use crate::FailureCause;
 use crate::clock::Ticks;
 use crate::message::Moved;
-use crate::tcp::{Connection, lower, wait_for};
+use crate::tcp::{Bundle, lower, wait_for};
 
 /// Longest sleep of a thread that nothing wakes. Whatever it waits for wakes it; this only bounds the wait.
 const SLEEP: Duration = Duration::from_secs(1);
@@ -28,7 +27,7 @@ pub(super) struct Worker {
     shared: Arc<Shared>,
     requests: Arc<Requests>,
     dialogue: Dialogue,
-    connection: Connection,
+    bundle: Bundle,
     /// Bytes that were read from the connection before, and not used.
     unused: Vec<u8>,
     incoming: Incoming,
@@ -54,16 +53,16 @@ impl Worker {
         peer: usize,
         shared: Arc<Shared>,
         requests: Arc<Requests>,
-        (connection, unused): (Connection, Vec<u8>),
+        (bundle, unused): (Bundle, Vec<u8>),
     ) -> Self {
-        let keeps_whole = connection.keeps_whole();
+        let keeps_whole = bundle.keeps_whole();
         let dialogue = Dialogue::new(peer, keeps_whole, Arc::clone(&shared), Arc::clone(&requests));
         Self {
             peer,
             shared,
             requests,
             dialogue,
-            connection,
+            bundle,
             unused,
             incoming: Incoming::NOTHING,
             outgoing: None,
@@ -112,7 +111,7 @@ impl Worker {
             (_, true) => &slices[..1],
             _ => &slices[..],
         };
-        match self.connection.write(unsent) {
+        match self.bundle.write(unsent) {
             Moved::Bytes(bytes) => {
                 *sent += bytes;
                 if *sent == HEADER_BYTES + frame.payload.len() {
@@ -138,7 +137,7 @@ impl Worker {
             Incoming::Header { bytes, filled } => (&mut bytes[*filled..], filled),
             Incoming::Payload { payload, filled, .. } => (&mut payload[*filled..], filled),
         };
-        match read(&mut self.unused, &mut self.connection, into) {
+        match read(&mut self.unused, &mut self.bundle, into) {
             Moved::Bytes(bytes) => *filled += bytes,
             Moved::Later => return Ok(false),
             Moved::Closed => {
@@ -192,11 +191,15 @@ impl Worker {
         flags.set(PollFlags::IN, !self.is_closed);
         flags.set(PollFlags::OUT, self.can_send && self.outgoing.is_some());
         if !flags.is_empty() {
-            awaited.push(PollFd::new(&self.connection, flags));
+            awaited.extend(self.bundle.poll_fds(flags));
         }
         let rest = |since| self.shared.silence.saturating_sub(Ticks::now().since(since));
         wait_for(&mut awaited, self.ending_since.map_or(SLEEP, rest));
         lower(wake);
+    }
+
+    fn wait_for(&self, flags: PollFlags, time: Duration) {
+        wait_for(&mut self.bundle.poll_fds(flags).collect::<Vec<_>>(), time);
     }
 
     /// Sends the answers that are due, then waits until the peer has read them: a connection that is closed with something unread in it
@@ -210,26 +213,25 @@ impl Worker {
                 break;
             }
             if !has_sent {
-                wait_for(&mut [PollFd::new(&self.connection, PollFlags::OUT)], rest());
+                self.wait_for(PollFlags::OUT, rest());
             }
         }
-        // It fails if the other end is closed, which is as good.
-        let _ = self.connection.stream().shutdown(Shutdown::Write);
+        self.bundle.shut_down();
         let mut discarded = [0; DISCARDED_BYTES];
         while !self.is_closed && !rest().is_zero() {
-            match self.connection.read(&mut discarded) {
+            match self.bundle.read(&mut discarded) {
                 Moved::Bytes(_) => {}
-                Moved::Later => wait_for(&mut [PollFd::new(&self.connection, PollFlags::IN)], rest()),
+                Moved::Later => self.wait_for(PollFlags::IN, rest()),
                 Moved::Closed | Moved::Damaged => break,
             }
         }
     }
 }
 
-/// Reads bytes that are left over first, then those of the connection.
-fn read(unused: &mut Vec<u8>, connection: &mut Connection, into: &mut [u8]) -> Moved {
+/// Reads bytes that are left over first, then those of the connections.
+fn read(unused: &mut Vec<u8>, bundle: &mut Bundle, into: &mut [u8]) -> Moved {
     if unused.is_empty() {
-        return connection.read(into);
+        return bundle.read(into);
     }
     let bytes = unused.len().min(into.len());
     into[..bytes].copy_from_slice(&unused[..bytes]);

@@ -176,10 +176,11 @@ suites! {
         let settings = TcpSettings { security: Security::Plaintext, messages };
         TcpGroup::join(&Rendezvous::File(path.to_owned()), rank, ranks, settings)
     };
-    on_tcp_without_busy_poll, TcpSleeping, TcpGroup, |path, rank, ranks, times| {
+    on_three_tcp_connections_without_busy_poll, TcpSleeping, TcpGroup, |path, rank, ranks, times| {
         let Times { deadline, silence } = times;
-        let busy_poll = Duration::ZERO;
-        let messages = MessageSettings { deadline, silence, busy_poll, ..MessageSettings::default() };
+        let (busy_poll, tcp_connections) = (Duration::ZERO, 3);
+        let usual = MessageSettings::default();
+        let messages = MessageSettings { deadline, silence, busy_poll, tcp_connections, ..usual };
         let settings = TcpSettings { security: Security::FileKey, messages };
         TcpGroup::join(&Rendezvous::File(path.to_owned()), rank, ranks, settings)
     };

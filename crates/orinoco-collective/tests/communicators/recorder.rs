@@ -49,7 +49,7 @@ recorded! {
     on_shm Shm
     on_shm_without_single_copy ShmCopied
     on_tcp Tcp
-    on_tcp_without_busy_poll TcpSleeping
+    on_three_tcp_connections_without_busy_poll TcpSleeping
 }
 
 fn the_last_operations_are_recorded<K: Recorded>() {

@@ -60,7 +60,7 @@ divisible! {
     on_shm_without_single_copy ShmCopied
     on_tcp Tcp
     on_tcp_without_encryption TcpPlain
-    on_tcp_without_busy_poll TcpSleeping
+    on_three_tcp_connections_without_busy_poll TcpSleeping
 }
 
 /// Numbers that the ranks of a group had in its parent, in order.

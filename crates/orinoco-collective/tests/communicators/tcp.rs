@@ -84,6 +84,13 @@ fn addresses_of_other_machines_are_refused() {
 fn a_list_needs_an_address_for_each_rank() {
     let error = TcpGroup::join(&Rendezvous::List(addresses(2)), 0, 3, plain()).err().expect("one is missing");
     assert_eq!(error.to_string(), "2 addresses for 3 ranks; there must be one for each rank");
+    for tcp_connections in [0, 9] {
+        let messages = MessageSettings { tcp_connections, ..MessageSettings::default() };
+        let settings = TcpSettings { security: Security::Plaintext, messages };
+        let error = TcpGroup::join(&Rendezvous::List(addresses(2)), 0, 2, settings).err().expect("refused");
+        let expected = format!("`tcp_connections` is {tcp_connections}; it must be 1 to 8");
+        assert_eq!(error.to_string(), expected);
+    }
 }
 
 #[test]
@@ -105,7 +112,7 @@ fn ranks_with_other_settings_are_refused_by_name() {
     assert_eq!(errors[1], "rank 0 refuses this rank: its group has 3 ranks, this one 4");
     assert_eq!(
         errors[2],
-        "rank 0 refuses this rank: its `MessageSettings` differ (order, algorithm, piece_bytes, tune or uniform); use the same settings on all ranks"
+        "rank 0 refuses this rank: its `MessageSettings` differ (tcp_connections, order, algorithm, piece_bytes, tune or uniform); use the same settings on all ranks"
     );
 }
 

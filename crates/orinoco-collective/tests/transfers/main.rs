@@ -27,7 +27,8 @@ fn agents(ranks: usize, security: &Security) -> Vec<TransferAgent> {
     let folder = tempfile::tempdir().unwrap();
     let rendezvous = Rendezvous::File(folder.path().join("meeting"));
     // Dozens of threads share the cores, and none may count as dead for that.
-    let messages = MessageSettings { silence: Duration::from_secs(10), ..MessageSettings::default() };
+    let silence = Duration::from_secs(10);
+    let messages = MessageSettings { silence, tcp_connections: 2, ..MessageSettings::default() };
     let settings = TcpSettings { security: security.clone(), messages };
     let start = |rank| {
         let mut group = TcpGroup::join(&rendezvous, rank, ranks, settings.clone()).expect("all join");

@@ -14,8 +14,8 @@ use std::process::{Child, Command, Stdio};
 use orinoco_api::{PERF_SCHEMA, PerfReport, PerfRow};
 use orinoco_collective::{
     CollectiveError, Communicator, DataType, FlightRecord, GroupKey, JoinError, KeyError, Limits,
-    MessageGroup, PcieGroup, PcieSettings, RdmaGroup, RdmaSettings, ReduceOp, Rendezvous, Security, Settings,
-    ShmGroup, TcpGroup, TcpSettings, Transport,
+    MessageGroup, MessageSettings, PcieGroup, PcieSettings, RdmaGroup, RdmaSettings, ReduceOp, Rendezvous,
+    Security, Settings, ShmGroup, TcpGroup, TcpSettings, Transport,
 };
 use orinoco_config::Faults;
 use orinoco_core::{Diagnosis, Exit, codes};
@@ -62,6 +62,10 @@ fn check(args: &PerfArgs) -> Result<(), Diagnosis> {
     if args.explain && transport == "shm" {
         let cause = "over shared memory there is one algorithm for each operation".to_owned();
         return fault("--explain", cause, "add `--transport tcp`");
+    }
+    if args.tcp_connections != 1 && !transport.starts_with("tcp") {
+        let cause = format!("it is of no use over {transport}");
+        return fault("--tcp-connections", cause, "use `--transport tcp`, or leave it out");
     }
     if args.address.is_some() && args.rank.is_none() && args.hosts.is_empty() {
         let cause = "it needs --rank: each rank is a process of its own, started by one command".to_owned();
@@ -170,7 +174,9 @@ fn run_rank(args: &PerfArgs, meeting: Meeting<'_>, rank: usize) -> Result<PerfRe
             measure_messages(group, meeting, |_| Ok(None), args)
         }
         _ => {
-            let settings = TcpSettings::new(security);
+            let tcp_connections = args.tcp_connections;
+            let messages = MessageSettings { tcp_connections, ..MessageSettings::default() };
+            let settings = TcpSettings { security, messages };
             let group = TcpGroup::join(&rendezvous, rank, ranks, settings).map_err(not_joined)?;
             let ip = args.address.map_or(IpAddr::from(Ipv4Addr::LOCALHOST), |address| address.ip());
             measure_messages(group, meeting, |group| limits::of_tcp(group, ip), args)

@@ -188,6 +188,7 @@ fn remote_command(args: &PerfArgs, transport: &str, rank: usize, address: Socket
     add("--address", address.to_string());
     add("--key", "-".to_owned());
     add("--transport", transport.to_owned());
+    add("--tcp-connections", args.tcp_connections.to_string());
     let flags = [(args.check, "--check"), (args.explain, "--explain"), (rank == 0, "--json")];
     words.extend(flags.iter().filter(|(is_set, _)| *is_set).map(|(_, name)| (*name).to_owned()));
     words
