@@ -238,15 +238,8 @@ fn a_daemon_refuses_an_older_list_than_it_has_used() {
     let list = fs::read_to_string(path("list")).expect("the list");
     fs::write(path("list"), list.replace("serial 1", "serial 0")).expect("written");
     fs::remove_file(path("members")).expect("removed");
-    let arguments = [
-        "sign",
-        text(&path("list")),
-        "--key",
-        text(&path("operator.key")),
-        "--output",
-        text(&path("members")),
-    ];
-    cluster_key(&arguments);
+    let [list, key, members] = ["list", "operator.key", "members"].map(path);
+    cluster_key(&["sign", text(&list), "--key", text(&key), "--output", text(&members)]);
     let output = refused(dir.path(), "a", &operator);
     assert_one_sentence(&output, 2, "E1004", &["members", "serial 0", "serial 1", "cluster-serials.json"]);
 }

@@ -179,6 +179,7 @@ mod tests {
                 b.toml:7: key `cluster.list`: it is a whole number; write a string in quotes
                 b.toml:8: key `cluster.operator_key`: it is no key of 64 hexadecimal digits; write the key that `orinoco cluster sign` prints
                 b.toml:10: key `cluster.listen`: `here` is no address; write an IP address and a port, as in "0.0.0.0:4711"
+                b.toml:12: key `cluster.tcp_connections`: 9 is outside its range; choose 1 to 8
                 b.toml:11: key `cluster.seats`: unknown key; use one of list, operator_key, key, listen, transports, require, rdma_device, tcp_connections"#]],
         );
     }
