@@ -423,7 +423,7 @@ pub(crate) struct PerfArgs {
     #[arg(long, value_name = "NAME", value_parser = ["shm", "tcp", "tcp-plaintext", "rdma", "pcie"])]
     pub(crate) transport: Option<String>,
     /// TCP connections for the messages between two ranks [with tcp and tcp-plaintext]
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=8))]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=i64::from(orinoco_collective::TCP_CONNECTIONS_MAX)))]
     pub(crate) tcp_connections: u16,
     /// Hosts (such as nano-1,admin@10.0.0.2) on which to start one rank each over SSH, for tcp or rdma; prints the report. Needs SSH logins without prompts and known host keys
     #[arg(long, value_name = "HOST,...", value_delimiter = ',', value_parser = host, conflicts_with_all = ["window", "rank", "key", "ranks"])]

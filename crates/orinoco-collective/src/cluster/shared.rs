@@ -150,8 +150,10 @@ impl Shared {
                 raise(&self.wake);
             }
             Some(purpose) => {
-                // It may have ended meanwhile.
-                if let Some(assembly) = state.assembly(hello.epoch) {
+                // It may have ended meanwhile, or another listener may have taken the same connection.
+                if let Some(assembly) = state.assembly(hello.epoch)
+                    && assembly.arrived[from].lacks(Some(purpose), hello.detail, self.tcp_connections)
+                {
                     assembly.take(from, purpose, hello.detail, connection);
                 }
             }
