@@ -46,7 +46,7 @@ use segment::{LINE_BYTES, Piece, PieceCounts, RANKS_MAX, Segment};
 use sync::Ordering;
 use wait::{Awaited, Waiting, check_group, fail, raise};
 
-/// Least bytes of a vector that ranks read directly from one another, where each rank has a core.
+/// Least bytes of an all-to-all's vector or of a message that ranks read directly from one another, where each rank has a core.
 const SINGLE_COPY_BYTES: usize = 128 << 10;
 /// The same where ranks share cores: a read in the kernel keeps a core from the rank that is awaited.
 const SINGLE_COPY_BYTES_SHARED: usize = 512 << 10;
@@ -133,8 +133,9 @@ impl ShmGroup {
         }
     }
 
-    /// Whether long vectors are read directly from the memory of other ranks. The kernel must allow it (process_vm_readv(2)): ranks
-    /// of one user, and with Yama, `kernel.yama.ptrace_scope = 0`. Otherwise they are copied through shared memory.
+    /// Whether the long vectors of an all-to-all, and long messages, are read directly from the memory of other ranks. The kernel must allow it
+    /// (process_vm_readv(2)): ranks of one user, and with Yama, `kernel.yama.ptrace_scope = 0`. Otherwise they are copied through shared memory,
+    /// as those of other operations are: there, two cores that copy at the same time are faster than one that copies once.
     pub fn has_single_copy(&self) -> bool {
         self.single_copy_bytes.is_some()
     }
@@ -171,9 +172,6 @@ impl ShmGroup {
         input: Option<&[T]>,
         output: &mut [T],
     ) -> Result<(), CollectiveError> {
-        if self.is_long(output) {
-            return self.all_reduce_single_copy(call, op, input, output);
-        }
         if TwoShot::<T>::is_better(self.ranks, output.len()) {
             return self.run(call, &mut TwoShot { op, input, output });
         }
@@ -265,10 +263,7 @@ impl Communicator for ShmGroup {
 
     fn broadcast<T: Element>(&mut self, root: usize, vector: &mut [T]) -> Result<(), CollectiveError> {
         let call = self.caller().broadcast(root, vector);
-        self.record(call, |group| match group.is_long(vector) {
-            true => group.broadcast_single_copy(call, root, vector),
-            false => group.run(call, &mut Broadcast { root, vector }),
-        })
+        self.record(call, |group| group.run(call, &mut Broadcast { root, vector }))
     }
 
     fn all_reduce<T: Element>(&mut self, op: ReduceOp, vector: &mut [T]) -> Result<(), CollectiveError> {
@@ -319,10 +314,7 @@ impl Communicator for ShmGroup {
 
     fn all_gather<T: Element>(&mut self, input: &[T], output: &mut [T]) -> Result<(), CollectiveError> {
         let call = self.caller().all_gather(input, output)?;
-        self.record(call, |group| match group.is_long(input) {
-            true => group.all_gather_single_copy(call, input, output),
-            false => group.run(call, &mut AllGather { input, output }),
-        })
+        self.record(call, |group| group.run(call, &mut AllGather { input, output }))
     }
 
     fn reduce_scatter<T: Element>(
@@ -332,10 +324,7 @@ impl Communicator for ShmGroup {
         output: &mut [T],
     ) -> Result<(), CollectiveError> {
         let call = self.caller().reduce_scatter(op, input, output)?;
-        self.record(call, |group| match group.is_long(input) {
-            true => group.reduce_scatter_single_copy(call, op, input, output),
-            false => group.run(call, &mut ReduceScatter { op, input, output }),
-        })
+        self.record(call, |group| group.run(call, &mut ReduceScatter { op, input, output }))
     }
 
     fn all_to_all<T: Element>(&mut self, input: &[T], output: &mut [T]) -> Result<(), CollectiveError> {

@@ -21,7 +21,8 @@ pub struct Settings {
     pub deadline: Duration,
     /// Time without a sign of life after which a rank counts as dead.
     pub silence: Duration,
-    /// Whether ranks may read long vectors directly from one another's memory, where the kernel allows it.
+    /// Whether ranks may read long messages, and the long vectors of an all-to-all, directly from one another's memory, where the kernel
+    /// allows it.
     pub single_copy: bool,
 }
 

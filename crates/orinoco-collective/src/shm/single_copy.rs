@@ -1,27 +1,25 @@
-//! Operations on long vectors that copy each element once: ranks tell one another where their vectors are, and read from there.
+//! An all-to-all of long vectors that copies each element once: ranks tell one another where their vectors are, and read from there.
 //!
-//! A rank may change its vectors only after the others have read them, so every operation ends with an exchange of flags.
+//! Whatever is published in slots is copied twice, but by two cores at the same time, and the kernel's copy takes as long as both. An all-to-all
+//! gains all the same: each rank would publish its whole vector for all others, which each need a block of it.
+//!
+//! A rank may change its vector only after the others have read it, so the operation ends with an exchange of flags.
 
 use std::hash::{BuildHasher, RandomState};
 use std::io;
-use std::ops::Range;
 
 use super::segment::Piece;
 use super::sync::Ordering;
 use super::wait::{check_group, check_reads, fail, raise};
 use super::{Call, SINGLE_COPY_BYTES, SINGLE_COPY_BYTES_SHARED, ShmGroup, remote};
-use crate::partition::partition;
-use crate::{CollectiveError, Communicator, Element, FailureCause, ReduceOp, reduce};
-
-/// Bytes of another rank's vector that are read and reduced at a time: they stay in the second-level cache between the two.
-const CHUNK_BYTES: usize = 64 << 10;
+use crate::{CollectiveError, Communicator, Element, FailureCause, ReduceOp};
 
 /// Addresses of the vectors of all ranks, in an operation that has begun.
 struct Vectors {
     operation: u32,
     call: Call,
-    /// By rank: process, address of the input, address of the output.
-    ranks: Vec<(u32, u64, u64)>,
+    /// By rank: process, and address of the input.
+    ranks: Vec<(u32, u64)>,
 }
 
 impl ShmGroup {
@@ -55,95 +53,41 @@ impl ShmGroup {
         Ok(())
     }
 
-    pub(super) fn all_reduce_single_copy<T: Element>(
-        &mut self,
-        call: Call,
-        op: ReduceOp,
-        input: Option<&[T]>,
-        output: &mut [T],
-    ) -> Result<(), CollectiveError> {
-        let vectors = self.begin(call, remote::address(input.unwrap_or(output)), remote::address(output))?;
-        let slices = partition(output.len(), &vec![1; self.ranks]);
-        let own = slices[self.rank].clone();
-        let input = input.map(|input| &input[own.clone()]);
-        self.reduce_remote(&vectors, op, input, &mut output[own.clone()], own.start)?;
-        self.pass(&vectors)?;
-        for distance in 1..self.ranks {
-            let rank = (self.rank + distance) % self.ranks;
-            let slice = slices[rank].clone();
-            let (process, _, address) = vectors.ranks[rank];
-            let address = element_address::<T>(address, slice.start);
-            self.read(&vectors, rank, process, address, &mut output[slice])?;
-        }
-        self.pass(&vectors)
-    }
-
-    pub(super) fn reduce_scatter_single_copy<T: Element>(
-        &mut self,
-        call: Call,
-        op: ReduceOp,
-        input: &[T],
-        output: &mut [T],
-    ) -> Result<(), CollectiveError> {
-        let vectors = self.begin(call, remote::address(input), 0)?;
-        let own = self.rank * output.len()..(self.rank + 1) * output.len();
-        self.reduce_remote(&vectors, op, Some(&input[own.clone()]), output, own.start)?;
-        self.pass(&vectors)
-    }
-
-    pub(super) fn broadcast_single_copy<T: Element>(
-        &mut self,
-        call: Call,
-        root: usize,
-        vector: &mut [T],
-    ) -> Result<(), CollectiveError> {
-        let vectors = self.begin(call, remote::address(vector), 0)?;
-        if self.rank != root {
-            let (process, address, _) = vectors.ranks[root];
-            self.read(&vectors, root, process, address, vector)?;
-        }
-        self.pass(&vectors)
-    }
-
-    pub(super) fn all_gather_single_copy<T: Element>(
-        &mut self,
-        call: Call,
-        input: &[T],
-        output: &mut [T],
-    ) -> Result<(), CollectiveError> {
-        let vectors = self.begin(call, remote::address(input), 0)?;
-        self.read_blocks(&vectors, 0, input, output)?;
-        self.pass(&vectors)
-    }
-
     pub(super) fn all_to_all_single_copy<T: Element>(
         &mut self,
         call: Call,
         input: &[T],
         output: &mut [T],
     ) -> Result<(), CollectiveError> {
-        let vectors = self.begin(call, remote::address(input), 0)?;
+        let vectors = self.begin(call, remote::address(input))?;
         let count = output.len() / self.ranks;
-        let start = self.rank * count;
-        self.read_blocks(&vectors, start, &input[start..start + count], output)?;
+        let (start, block) = (self.rank * count, |rank: usize| rank * count..(rank + 1) * count);
+        output[block(self.rank)].copy_from_slice(&input[block(self.rank)]);
+        for distance in 1..self.ranks {
+            let rank = (self.rank + distance) % self.ranks;
+            let (process, address) = vectors.ranks[rank];
+            let address = address.wrapping_add((start * size_of::<T>()) as u64);
+            remote::read(process, address, &mut output[block(rank)])
+                .or_else(|why| self.unreadable(call, rank, &why))?;
+        }
         self.pass(&vectors)
     }
 
-    /// Tells the others where this rank's vectors are, and learns where theirs are.
-    fn begin(&mut self, call: Call, input: u64, output: u64) -> Result<Vectors, CollectiveError> {
+    /// Tells the others where this rank's vector is, and learns where theirs are.
+    fn begin(&mut self, call: Call, address: u64) -> Result<Vectors, CollectiveError> {
         check_group(&self.segment, call)?;
         let operation = self.operations;
         self.operations = operation.wrapping_add(1);
         let place = Piece::Line { operation };
-        self.segment.write::<u64>(self.rank, place, 2).copy_from_slice(&[input, output]);
+        self.segment.write::<u64>(self.rank, place, 1)[0] = address;
         let line = self.segment.line(self.rank, operation);
         line.call.store(call.code(), Ordering::Relaxed);
         self.published = self.published.wrapping_add(1);
         raise(line, self.published);
         self.wait_for_all(operation, self.published, call, true)?;
         let of_rank = |rank: usize| {
-            let addresses = self.segment.read::<u64>(rank, place, 2);
-            (self.segment.pulse(rank).process.load(Ordering::Relaxed), addresses[0], addresses[1])
+            let process = self.segment.pulse(rank).process.load(Ordering::Relaxed);
+            (process, self.segment.read::<u64>(rank, place, 1)[0])
         };
         Ok(Vectors { operation, call, ranks: (0..self.ranks).map(of_rank).collect() })
     }
@@ -157,74 +101,6 @@ impl ShmGroup {
         check_reads(&self.segment, vectors.call)
     }
 
-    /// Reduces a part of all inputs, which begins at element `start` of them, into `own`. It holds this rank's part already,
-    /// unless that is given.
-    fn reduce_remote<T: Element>(
-        &self,
-        vectors: &Vectors,
-        op: ReduceOp,
-        input: Option<&[T]>,
-        own: &mut [T],
-        start: usize,
-    ) -> Result<(), CollectiveError> {
-        let chunk_len = CHUNK_BYTES / size_of::<T>();
-        let mut copies = vec![T::default(); self.ranks * chunk_len.min(own.len())];
-        for (number, result) in own.chunks_mut(chunk_len).enumerate() {
-            let offset = number * chunk_len;
-            let mut operands: Vec<&[T]> = Vec::with_capacity(self.ranks);
-            for (rank, copy) in (0..self.ranks).zip(copies.chunks_mut(result.len())) {
-                if rank != self.rank {
-                    let (process, address, _) = vectors.ranks[rank];
-                    let address = element_address::<T>(address, start + offset);
-                    self.read(vectors, rank, process, address, copy)?;
-                } else if input.is_none() {
-                    copy.copy_from_slice(result);
-                }
-                operands.push(match input {
-                    Some(input) if rank == self.rank => &input[offset..offset + result.len()],
-                    _ => copy,
-                });
-            }
-            reduce(op, result, &operands, u32::try_from(self.ranks).expect("few ranks"));
-        }
-        Ok(())
-    }
-
-    /// Fills the blocks of `output` with what the ranks have at element `start` of their inputs. `own` is this rank's.
-    fn read_blocks<T: Element>(
-        &self,
-        vectors: &Vectors,
-        start: usize,
-        own: &[T],
-        output: &mut [T],
-    ) -> Result<(), CollectiveError> {
-        let block = |rank: usize| -> Range<usize> { rank * own.len()..(rank + 1) * own.len() };
-        output[block(self.rank)].copy_from_slice(own);
-        for distance in 1..self.ranks {
-            let rank = (self.rank + distance) % self.ranks;
-            let (process, address, _) = vectors.ranks[rank];
-            self.read(
-                vectors,
-                rank,
-                process,
-                element_address::<T>(address, start),
-                &mut output[block(rank)],
-            )?;
-        }
-        Ok(())
-    }
-
-    fn read<T: Element>(
-        &self,
-        vectors: &Vectors,
-        rank: usize,
-        process: u32,
-        address: u64,
-        into: &mut [T],
-    ) -> Result<(), CollectiveError> {
-        remote::read(process, address, into).or_else(|why| self.unreadable(vectors.call, rank, &why))
-    }
-
     #[cold]
     pub(super) fn unreadable(&self, call: Call, rank: usize, why: &io::Error) -> Result<(), CollectiveError> {
         let has_ended = why.raw_os_error() == Some(libc::ESRCH);
@@ -232,8 +108,4 @@ impl ShmGroup {
         fail(&self.segment, rank, cause);
         check_group(&self.segment, call)
     }
-}
-
-fn element_address<T>(address: u64, element: usize) -> u64 {
-    address.wrapping_add((element * size_of::<T>()) as u64)
 }
