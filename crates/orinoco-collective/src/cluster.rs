@@ -144,7 +144,7 @@ pub enum ClusterError {
     #[error(transparent)]
     Settings(#[from] JoinError),
     /// The system refuses something that it does not refuse usually.
-    #[error("setting up a seat")]
+    #[error("joining the cluster")]
     System(#[source] io::Error),
     /// Too few seats can be reached for an epoch: this seat may be cut off from the others.
     #[error(
@@ -237,7 +237,7 @@ impl Cluster {
         self.shared.own
     }
 
-    /// The list of members.
+    /// The member list.
     pub fn list(&self) -> &MemberList {
         &self.shared.list
     }
@@ -330,7 +330,8 @@ impl Cluster {
         let place = self.place();
         let joined = Joined { links, keys: shared.keys(members.iter()), place };
         let rank = members.rank_of(shared.own).expect("this seat is a member");
-        let seats = Seats { shared: Arc::clone(shared), of_ranks: members.iter().collect(), place };
+        let of_ranks = members.iter().collect();
+        let seats = Seats { shared: Arc::clone(shared), epoch, of_ranks, place };
         ClusterGroup::of(joined, rank, epoch, self.messages(members), Arc::clone(&self.rdma), seats)
     }
 

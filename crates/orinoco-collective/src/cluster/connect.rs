@@ -22,7 +22,7 @@ const SPLIT_BIT: u32 = 1 << 31;
 const RETRY: Duration = Duration::from_millis(2);
 
 impl Shared {
-    /// Connects this seat with the other members of an assembly that its state has. Returns the connections by seat.
+    /// Connects this seat with the other members of an assembly, which its state has. Returns the connections by seat.
     pub(super) fn connect(
         &self,
         joining: &Joining,
@@ -33,28 +33,28 @@ impl Shared {
         for seat in members.iter().take_while(|seat| *seat < self.own) {
             let addresses = addresses(seat);
             for (purpose, number) in joining.connections() {
-                let connection = self.dial_member(joining, members, (purpose, number), seat, &addresses)?;
+                let connection = self.dial_member(joining, (purpose, number), seat, &addresses)?;
                 links[seat].add(purpose, number, connection);
             }
         }
-        for (seat, arrived) in self.arrivals(joining, members)?.into_iter().enumerate().skip(self.own + 1) {
+        for (seat, arrived) in self.arrivals(joining)?.into_iter().enumerate().skip(self.own + 1) {
             links[seat] = arrived;
         }
         Ok(links)
     }
 
     /// Waits for the connections of higher members.
-    fn arrivals(&self, joining: &Joining, members: SeatSet) -> Result<Links, JoinError> {
+    fn arrivals(&self, joining: &Joining) -> Result<Links, JoinError> {
         loop {
             let mut state = self.lock();
-            let is_over = self.is_over(&state, joining, members);
             let assembly = state.assembly(joining.epoch);
             let assembly = assembly.ok_or(JoinError::OtherEpoch { rank: self.own })?;
             let Some(missing) = assembly.missing(self.own, joining.tcp_connections) else {
                 return Ok(std::mem::take(&mut assembly.arrived));
             };
-            if is_over || joining.rest().is_zero() {
-                return Err(JoinError::OtherEpoch { rank: missing });
+            let is_late = joining.rest().is_zero().then_some(missing);
+            if let Some(rank) = self.given_up_for(&state, joining.epoch, missing).or(is_late) {
+                return Err(JoinError::OtherEpoch { rank });
             }
             drop(state);
             pause(RETRY);
@@ -65,7 +65,6 @@ impl Shared {
     fn dial_member(
         &self,
         joining: &Joining,
-        members: SeatSet,
         (purpose, number): (Use, u16),
         seat: usize,
         addresses: &[SocketAddr],
@@ -82,20 +81,24 @@ impl Shared {
                 }
                 _ => false,
             };
-            if !is_early || joining.rest().is_zero() || self.is_over(&self.lock(), joining, members) {
+            if !is_early || joining.rest().is_zero() {
                 return dialled;
+            }
+            if let Some(rank) = self.given_up_for(&self.lock(), joining.epoch, seat) {
+                return Err(JoinError::OtherEpoch { rank });
             }
             pause(RETRY);
         }
     }
 
-    /// Whether members cannot be connected any more, or are not to be: one is gone, or knows a later epoch, or the call is interrupted.
-    fn is_over(&self, state: &State, joining: &Joining, members: SeatSet) -> bool {
-        let is_gone = |seat: usize| match state.membership.status_of(seat) {
-            Some(status) => status.highest > joining.epoch,
-            None => seat != self.own,
-        };
-        state.is_interrupted || state.is_ending || members.iter().any(is_gone)
+    /// Seat for which an assembly is given up: a member that is lost, or the awaited one if the call is interrupted.
+    fn given_up_for(&self, state: &State, number: u32, awaited: usize) -> Option<usize> {
+        let State { membership, assembly, splits, is_interrupted, is_ending, .. } = state;
+        let assembly = assembly.iter().chain(splits).find(|assembly| assembly.number == number);
+        match assembly {
+            Some(assembly) if !*is_interrupted && !*is_ending => assembly.lost_member(self.own, membership),
+            _ => Some(awaited),
+        }
     }
 }
 
@@ -103,6 +106,8 @@ impl Shared {
 #[derive(Clone)]
 pub(super) struct Seats {
     pub(super) shared: Arc<Shared>,
+    /// The epoch in which the group is.
+    pub(super) epoch: u32,
     /// By rank.
     pub(super) of_ranks: Vec<usize>,
     /// Address of this board for groups that are split off from those.
@@ -124,7 +129,8 @@ impl Seats {
         let (shared, members) = (&*self.shared, seats.iter().copied().collect::<SeatSet>());
         let number = u32::from_le_bytes(*part.members[0].offer) | SPLIT_BIT;
         let joining = shared.introduction(number, members, settings.deadline);
-        let expected = Expected::new(shared, number, members);
+        let expected =
+            Expected::new(shared, Assembly::new(number, self.epoch, members, shared.list.seats.len()));
         let links = shared.connect(&joining, members, |seat| shared.preference_in_epoch(seat));
         drop(expected);
         let mut links = links.map_err(|why| by_rank(why, &joining, &seats))?;
@@ -165,8 +171,8 @@ struct Expected<'s> {
 }
 
 impl<'s> Expected<'s> {
-    fn new(shared: &'s Shared, number: u32, members: SeatSet) -> Self {
-        let assembly = Assembly::new(number, members, shared.list.seats.len());
+    fn new(shared: &'s Shared, assembly: Assembly) -> Self {
+        let number = assembly.number;
         shared.lock().splits.push(assembly);
         Self { shared, number }
     }

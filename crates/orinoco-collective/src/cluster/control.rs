@@ -119,7 +119,7 @@ impl<'s> Control<'s> {
         while let Some(event) = state.membership.next_event() {
             match event {
                 MembershipEvent::Committed { epoch, members } => {
-                    state.assembly = Some(Assembly::new(epoch, members, self.links.len()));
+                    state.assembly = Some(Assembly::new(epoch, epoch, members, self.links.len()));
                 }
                 MembershipEvent::Silent { seat } => self.links[seat] = None,
             }

@@ -51,6 +51,8 @@ pub(crate) struct Membership {
 #[derive(Debug, Clone, Copy)]
 struct Peer {
     status: Status,
+    /// The last epoch in which it said that it was; 0 if it was in none.
+    entered: u32,
     heard: Duration,
 }
 
@@ -122,6 +124,14 @@ impl Membership {
         self.peers[seat].map(|peer| peer.status)
     }
 
+    /// Whether a seat has left an epoch that this one takes part in, or will not enter it: it is not connected, was in the epoch and is no
+    /// more, or knows a later one. What it said last may be older than the epoch: if it has not entered yet, it is waited for.
+    pub(crate) fn is_lost(&self, seat: usize, epoch: u32) -> bool {
+        self.peers[seat].is_none_or(|Peer { status, entered, .. }| {
+            status.epoch != epoch && (status.highest > epoch || entered == epoch)
+        })
+    }
+
     /// State of this seat, as others see it.
     pub(crate) fn status(&self) -> Status {
         let (is_ready, epoch) = match self.phase {
@@ -135,7 +145,7 @@ impl Membership {
     /// A connection with a seat is open. It replaces an older one.
     pub(crate) fn connected_with(&mut self, seat: usize, now: Duration) {
         self.closed(seat, now);
-        self.peers[seat] = Some(Peer { status: Status::default(), heard: now });
+        self.peers[seat] = Some(Peer { status: Status::default(), entered: 0, heard: now });
         self.announce();
     }
 
@@ -161,6 +171,9 @@ impl Membership {
         match packet {
             Packet::Status(status) => {
                 peer.status = status;
+                if status.epoch != 0 {
+                    peer.entered = status.epoch;
+                }
                 self.highest = self.highest.max(status.highest);
             }
             Packet::Propose { epoch, members } => self.proposed(from, epoch, members, now),
