@@ -176,9 +176,12 @@ fn ranks_that_are_started_one_by_one_meet_at_an_address() {
     let address = listener.local_addr().expect("an address").to_string();
     drop(listener);
     let sizes = ["-b", "1K", "-e", "4K", "-f", "4", "-n", "10", "-c"];
-    let report = ranks_that_meet(&["--address", &address, "--key", &key], &sizes);
-    assert_eq!((report.transport.as_str(), report.ranks, report.rows.len()), ("tcp", 2, 2));
-    assert!(report.rows.iter().all(|row| row.wrong == Some(0)));
+    for transport in ["tcp", "tcp-plaintext"] {
+        let place = ["--address", &address, "--key", &key, "--transport", transport];
+        let report = ranks_that_meet(&place, &sizes);
+        assert_eq!((report.transport.as_str(), report.ranks, report.rows.len()), (transport, 2, 2));
+        assert!(report.rows.iter().all(|row| row.wrong == Some(0)));
+    }
 }
 
 #[test]

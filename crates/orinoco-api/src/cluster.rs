@@ -23,7 +23,7 @@ pub struct LinksReport {
     pub cluster: String,
     /// Name of this board's seat.
     pub seat: String,
-    /// Transport of the epoch's messages, `tcp` or `rdma`; absent without an epoch. Messages by RDMA are not encrypted.
+    /// Transport of the epoch's messages: `tcp` (encrypted), `tcp-plaintext` or `rdma` (both not encrypted); absent without an epoch.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub transport: Option<String>,
     /// RDMA device and port that the epoch uses; absent over TCP.
@@ -62,7 +62,7 @@ pub struct ClusterList {
     pub seats: Vec<ClusterSeat>,
 }
 
-/// Seat in a list of members.
+/// Seat in a member list.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ClusterSeat {
     /// Name of the seat.

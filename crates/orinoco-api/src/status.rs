@@ -454,7 +454,7 @@ pub struct TraceEntry {
 pub struct ClusterStatus {
     /// Name of the cluster.
     pub name: String,
-    /// Serial number of the list of members.
+    /// Serial number of the member list.
     pub serial: u32,
     /// Name of this board's seat.
     pub seat: String,
@@ -465,7 +465,7 @@ pub struct ClusterStatus {
     /// Reason for which there is no epoch, as a sentence.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub fault: Option<String>,
-    /// Transport of the epoch's messages, `tcp` or `rdma`; absent without an epoch. Messages by RDMA are not encrypted.
+    /// Transport of the epoch's messages: `tcp` (encrypted), `tcp-plaintext` or `rdma` (both not encrypted); absent without an epoch.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub transport: Option<String>,
     /// RDMA device and port that the epoch uses; absent over TCP.

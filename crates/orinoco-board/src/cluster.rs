@@ -18,7 +18,7 @@ const TCP_CONNECTIONS: RangeInclusive<i64> = 1..=8;
 /// Seat of the board in a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClusterSpec {
-    /// Signed list of members.
+    /// Signed member list.
     pub list: PathBuf,
     /// Public key with which the list is checked, in hexadecimal digits.
     pub operator_key: String,
@@ -32,6 +32,8 @@ pub struct ClusterSpec {
     pub rdma_device: Option<String>,
     /// TCP connections for the messages with each other board.
     pub tcp_connections: u16,
+    /// Whether messages over TCP are encrypted.
+    pub tcp_encryption: bool,
 }
 
 /// Whether the messages of a cluster travel by RDMA.
@@ -64,7 +66,7 @@ pub(crate) fn read_cluster(top: &TableReader<'_>) -> Option<ClusterSpec> {
         path.unwrap_or_default()
     };
     let spec = ClusterSpec {
-        list: path("list", "name the signed list of members"),
+        list: path("list", "name the signed member list"),
         operator_key: read_operator_key(&table),
         key: path("key", "name the file with the key pair of this board"),
         listen: table.text("listen").and_then(|text| {
@@ -78,6 +80,7 @@ pub(crate) fn read_cluster(top: &TableReader<'_>) -> Option<ClusterSpec> {
         rdma: read_transports(&table),
         rdma_device: table.text("rdma_device"),
         tcp_connections: table.integer("tcp_connections", TCP_CONNECTIONS).map_or(1, as_u16),
+        tcp_encryption: table.boolean("tcp_encryption").unwrap_or(true),
     };
     if spec.rdma == RdmaUse::Off && spec.rdma_device.is_some() {
         let next = "write `transports = [\"rdma\", \"tcp\"]`, or remove this key";
@@ -158,9 +161,7 @@ mod tests {
             &format!(
                 "[cluster]\nlist = 'members'\noperator_key = '{key}'\nkey = 'seat.key'\nlisten = '0.0.0.0:4711'\n"
             ),
-            expect![[
-                r#"Some(ClusterSpec { list: "members", operator_key: "0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f", key: "seat.key", listen: Some(0.0.0.0:4711), rdma: Off, rdma_device: None, tcp_connections: 1 })"#
-            ]],
+            expect![[r#"Some(ClusterSpec { list: "members", operator_key: "0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f", key: "seat.key", listen: Some(0.0.0.0:4711), rdma: Off, rdma_device: None, tcp_connections: 1, tcp_encryption: true })"#]],
         );
     }
 
@@ -169,7 +170,7 @@ mod tests {
         check(
             "[cluster]\n",
             expect![[r#"
-            b.toml:6: key `cluster.list`: it is missing; name the signed list of members
+            b.toml:6: key `cluster.list`: it is missing; name the signed member list
             b.toml:6: key `cluster.operator_key`: it is missing; write the key that `orinoco cluster sign` prints
             b.toml:6: key `cluster.key`: it is missing; name the file with the key pair of this board"#]],
         );
@@ -180,7 +181,7 @@ mod tests {
                 b.toml:8: key `cluster.operator_key`: it is no key of 64 hexadecimal digits; write the key that `orinoco cluster sign` prints
                 b.toml:10: key `cluster.listen`: `here` is no address; write an IP address and a port, as in "0.0.0.0:4711"
                 b.toml:12: key `cluster.tcp_connections`: 9 is outside its range; choose 1 to 8
-                b.toml:11: key `cluster.seats`: unknown key; use one of list, operator_key, key, listen, transports, require, rdma_device, tcp_connections"#]],
+                b.toml:11: key `cluster.seats`: unknown key; use one of list, operator_key, key, listen, transports, require, rdma_device, tcp_connections, tcp_encryption"#]],
         );
     }
     #[test]

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "orinoco_collective.h"
 
@@ -35,25 +36,26 @@ static int by_time(const void *a, const void *b) {
 
 static void measure(OrinocoGroup *group, size_t bytes) {
   size_t count = bytes / sizeof(float), runs = bytes <= 4096 ? 20000 : bytes <= 65536 ? 4000 : bytes <= 1 << 20 ? 500 : 30;
-  float *vector = malloc(bytes);
+  float *input = malloc(bytes), *output = malloc(bytes);
   double *times = malloc(runs * sizeof *times);
-  if (vector == NULL || times == NULL) exit(1);
+  if (input == NULL || output == NULL || times == NULL) exit(1);
+  for (size_t i = 0; i < count; i++) input[i] = 1;
   size_t warm_up = runs / 5 + 2;
   for (size_t run = 0; run < runs + warm_up; run++) {
-    for (size_t i = 0; i < count; i++) vector[i] = 1;
     must(orinoco_barrier(group, NULL));
     double start = now_us();
-    must(orinoco_all_reduce(group, vector, vector, count, ORINOCO_F32, ORINOCO_SUM, NULL));
+    must(orinoco_all_reduce(group, input, output, count, ORINOCO_F32, ORINOCO_SUM, NULL));
     if (run >= warm_up) times[run - warm_up] = now_us() - start;
   }
-  if (vector[count - 1] != (float)orinoco_ranks(group)) {
+  if (output[count - 1] != (float)orinoco_ranks(group)) {
     fprintf(stderr, "error: the sum is wrong\n");
     exit(1);
   }
   must(orinoco_all_reduce(group, times, times, runs, ORINOCO_F64, ORINOCO_MAX, NULL));
   qsort(times, runs, sizeof *times, by_time);
   if (orinoco_rank(group) == 0) printf("%10zu %10.2f %10.2f\n", bytes, times[runs / 2], times[runs * 99 / 100]);
-  free(vector);
+  free(input);
+  free(output);
   free(times);
 }
 
@@ -71,11 +73,13 @@ int main(int argc, char **argv) {
     must(orinoco_join_tcp(argv[2], getenv("ORINOCO_KEY_FILE"), rank, ranks, NULL, &group));
   else
     must(orinoco_join_tcp_plaintext(argv[2], rank, ranks, NULL, &group));
-  /* A core for each rank, where there are enough. */
-  cpu_set_t cores;
-  CPU_ZERO(&cores);
-  CPU_SET(rank, &cores);
-  if (sched_setaffinity(0, sizeof cores, &cores) != 0 && rank == 0) fprintf(stderr, "the ranks share cores\n");
+  /* A core for each rank, if there are enough. */
+  if (ranks <= (size_t)sysconf(_SC_NPROCESSORS_ONLN)) {
+    cpu_set_t cores;
+    CPU_ZERO(&cores);
+    CPU_SET(rank, &cores);
+    if (sched_setaffinity(0, sizeof cores, &cores) != 0) fprintf(stderr, "rank %zu is not pinned to a core\n", rank);
+  }
   if (rank == 0) printf("%10s %10s %10s\n", "bytes", "p50 us", "p99 us");
   for (size_t bytes = 8; bytes <= largest; bytes *= bytes < 64 ? 8 : bytes < 1024 ? 16 : 4) measure(group, bytes);
   must(orinoco_leave(group));

@@ -159,6 +159,11 @@ typedef struct OrinocoSettings {
    Whether reductions may combine values in any order. If not, a result has the same bits for every size, algorithm and transport.
    */
   bool fast;
+  /*
+   Whether messages over TCP are not encrypted where ranks have a key: for networks that nobody else can reach. Ranks are authenticated all
+   the same.
+   */
+  bool plaintext_messages;
 } OrinocoSettings;
 
 #ifdef __cplusplus
@@ -172,7 +177,7 @@ extern "C" {
 OrinocoStatus orinoco_join_shm(const char *path, size_t rank, size_t ranks, const struct OrinocoSettings *settings, struct OrinocoGroup **group);
 
 /*
- Joins a group of ranks on any machines, over TCP, authenticated and encrypted. Returns when all have joined.
+ Joins a group of ranks on any machines, over TCP, authenticated and, by default, encrypted. Returns when all have joined.
 
  `rendezvous` is `file:PATH` for ranks of one machine, the address of rank 0 as `IP:PORT`, or the addresses of all ranks in order,
  with commas between them. `key_file` is a file with the key of the group, which `orinoco_make_key` makes; it may be NULL with

@@ -114,6 +114,9 @@ pub struct OrinocoSettings {
     pub silence_ms: u64,
     /// Whether reductions may combine values in any order. If not, a result has the same bits for every size, algorithm and transport.
     pub fast: bool,
+    /// Whether messages over TCP are not encrypted where ranks have a key: for networks that nobody else can reach. Ranks are authenticated all
+    /// the same.
+    pub plaintext_messages: bool,
 }
 
 /// Joins a group of ranks on one machine, over shared memory, through a file in /dev/shm that all name. Returns when all have
@@ -138,7 +141,7 @@ pub unsafe extern "C" fn orinoco_join_shm(
     })
 }
 
-/// Joins a group of ranks on any machines, over TCP, authenticated and encrypted. Returns when all have joined.
+/// Joins a group of ranks on any machines, over TCP, authenticated and, by default, encrypted. Returns when all have joined.
 ///
 /// `rendezvous` is `file:PATH` for ranks of one machine, the address of rank 0 as `IP:PORT`, or the addresses of all ranks in order,
 /// with commas between them. `key_file` is a file with the key of the group, which `orinoco_make_key` makes; it may be NULL with
@@ -800,6 +803,7 @@ fn messages(settings: Option<&OrinocoSettings>) -> MessageSettings {
         deadline: millis(settings.deadline_ms, usual.deadline),
         silence: millis(settings.silence_ms, usual.silence),
         order: if settings.fast { Order::Fast } else { Order::Reproducible },
+        tcp_encryption: !settings.plaintext_messages,
         ..usual
     }
 }

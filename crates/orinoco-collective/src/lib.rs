@@ -4,7 +4,7 @@
 //!   function of the operation, the algorithm, the ranks and the rank, so it can be proved and priced without a network:
 //!   `tests/schedules` proves every algorithm for every number of ranks up to 64, and [`cost`] prices it.
 //! - A [`ShmGroup`] carries out operations among the ranks of one machine, over shared memory.
-//! - A [`TcpGroup`] carries them out among ranks on any machines, by messages over TCP that are authenticated and encrypted
+//! - A [`TcpGroup`] carries them out among ranks on any machines, by messages over TCP: authenticated, and encrypted by default
 //!   ([`Security`]).
 //! - A [`PcieGroup`] carries them out among ranks that share memory through PCI, or any other memory that they can map. Ranks are
 //!   authenticated, messages are not encrypted.

@@ -77,7 +77,7 @@ impl TcpGroup {
         let ranks = joined.links.len();
         let contacts = Contacts::of(&joined);
         let (pulse, messages) = joined.start(rank, epoch, &settings)?;
-        let tcp = Tcp::new(pulse, messages, contacts);
+        let tcp = Tcp::new(pulse, messages, contacts, settings.tcp_encryption);
         Ok(Self::joined(tcp, Topology::flat(ranks), rank, epoch, settings)?)
     }
 
@@ -151,7 +151,20 @@ struct Link {
 }
 
 impl Tcp {
-    pub(crate) fn new(pulse: Arc<Pulse>, messages: Vec<Vec<Connection>>, contacts: Contacts) -> Self {
+    /// Creates the transport of a rank that is connected with all others. `is_encrypted`: whether messages are encrypted as the
+    /// connections are so far.
+    pub(crate) fn new(
+        pulse: Arc<Pulse>,
+        mut messages: Vec<Vec<Connection>>,
+        contacts: Contacts,
+        is_encrypted: bool,
+    ) -> Self {
+        for connection in messages.iter_mut().flatten() {
+            match is_encrypted {
+                true => connection.read_ahead(true),
+                false => connection.unseal(),
+            }
+        }
         let link = |(peer, connections): (usize, Vec<Connection>)| {
             let (sender, receiver) = (StreamSender::new(peer), StreamReceiver::new(peer));
             (!connections.is_empty()).then(|| Link { bundle: Bundle::new(connections), sender, receiver })
@@ -163,6 +176,11 @@ impl Tcp {
     pub(crate) fn take_bundles(&mut self) -> Vec<Option<(Bundle, Vec<u8>)>> {
         let links = std::mem::take(&mut self.links).into_iter();
         links.map(|link| link.map(|link| (link.bundle, link.receiver.into_unused()))).collect()
+    }
+
+    /// Whether messages are encrypted.
+    pub(crate) fn is_encrypted(&self) -> bool {
+        self.links.iter().flatten().all(|link| link.bundle.is_sealed())
     }
 
     pub(crate) fn pulse(&self) -> &Arc<Pulse> {

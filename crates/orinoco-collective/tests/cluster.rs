@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use addresses::free_address;
 use orinoco_collective::{
-    Cluster, ClusterError, ClusterRdma, ClusterSettings, CollectiveError, Communicator, Epoch, KeyPair,
-    MemberList, MessageSettings, RdmaPolicy, ReduceOp, Seat, SigningKey,
+    Cluster, ClusterError, ClusterRdma, ClusterSettings, CollectiveError, Communicator, Epoch, JoinError,
+    KeyPair, MemberList, MessageSettings, RdmaPolicy, ReduceOp, Seat, SigningKey,
 };
 
 /// A cluster's list and the key pair of each seat.
@@ -124,19 +124,49 @@ fn seats_join_one_epoch_and_go_on_without_one_that_fails() {
     assert!(third.iter().all(|(_, sum)| *sum == 3));
 }
 
-/// Opens a seat that uses RDMA as a policy says, by a device that does not exist.
+#[test]
+fn a_split_ends_when_a_member_leaves_the_epoch() {
+    let boards = Boards::new(3);
+    let mut clusters = boards.open_all();
+    let mut epochs = join_all(&mut clusters.iter_mut().collect::<Vec<_>>());
+    let [(first, _), (second, _), (third, _)] = &mut epochs[..] else { panic!("three members") };
+    let split = |epoch: &mut Epoch| {
+        let start = Instant::now();
+        let error = epoch.group.split(Some(0), 0).err().expect("a member is missing");
+        (error, start.elapsed())
+    };
+    let failed = thread::scope(|scope| {
+        let others = [scope.spawn(|| split(first)), scope.spawn(|| split(second))];
+        // Seat 2 says that it is ready for colour 0, with key 0 and an offer of 4 bytes, and does not connect with the others.
+        let choice = [1u8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4];
+        third.group.all_gather(&choice, &mut [0; 48]).expect("the others split");
+        clusters[2].leave();
+        others.map(|other| other.join().unwrap())
+    });
+    for (error, waited) in failed {
+        assert!(matches!(&error, JoinError::Missing { missing, .. } if missing[..] == [2]), "{error}");
+        assert!(waited < settings().messages.deadline / 2, "the others waited {waited:?}");
+    }
+}
+
+/// Opens a seat that uses RDMA as a policy says, by a device that does not exist, and does not encrypt messages over TCP.
 fn open_without_device(boards: &Boards, seat: usize, policy: RdmaPolicy) -> Cluster {
     let rdma = ClusterRdma { policy, device: Some("none".to_owned()) };
-    let settings = ClusterSettings { rdma, ..settings() };
+    let messages = MessageSettings { tcp_encryption: false, ..settings().messages };
+    let settings = ClusterSettings { rdma, messages, ..settings() };
     Cluster::open(boards.list.clone(), boards.keys[seat].clone(), settings).expect("a free address")
 }
 
 #[test]
 fn seats_without_rdma_use_tcp_and_say_why() {
     let boards = Boards::new(2);
-    let mut clusters = [boards.open(0), open_without_device(&boards, 1, RdmaPolicy::Preferred)];
+    let mut clusters = [
+        open_without_device(&boards, 0, RdmaPolicy::Off),
+        open_without_device(&boards, 1, RdmaPolicy::Preferred),
+    ];
     let epochs = join_all(&mut clusters.each_mut());
-    assert!(epochs.iter().all(|(epoch, sum)| *sum == 2 && epoch.group.transport().name() == "tcp"));
+    assert!(epochs.iter().all(|(_, sum)| *sum == 2));
+    assert!(epochs.iter().all(|(epoch, _)| epoch.group.transport().name() == "tcp-plaintext"));
     assert_eq!(epochs[0].0.fallback, None, "seat a did not ask for RDMA");
     let why = epochs[1].0.fallback.as_ref().expect("seat b did");
     assert!(why.contains("RDMA device") || why.contains("libibverbs") || why.contains("RDMA port"), "{why}");
@@ -145,7 +175,10 @@ fn seats_without_rdma_use_tcp_and_say_why() {
 #[test]
 fn a_seat_that_requires_rdma_joins_no_epoch_without_it() {
     let boards = Boards::new(2);
-    let mut clusters = [boards.open(0), open_without_device(&boards, 1, RdmaPolicy::Required)];
+    let mut clusters = [
+        open_without_device(&boards, 0, RdmaPolicy::Off),
+        open_without_device(&boards, 1, RdmaPolicy::Required),
+    ];
     let errors = thread::scope(|scope| {
         let threads = clusters.each_mut().map(|cluster| scope.spawn(|| cluster.join().err()));
         threads.map(|thread| thread.join().unwrap().expect("no epoch"))
@@ -220,7 +253,7 @@ fn seats_with_another_list_or_key_are_refused_by_name() {
     let b = Cluster::open(newer, boards.keys[1].clone(), settings()).unwrap();
     assert_eq!(
         fault_of(&b),
-        "the seat refused the connection: its list of members has the serial number 1, this one 2; copy the newer list to all seats"
+        "the seat refused the connection: its member list has the serial number 1, this one has 2; copy the newer list to all seats"
     );
     drop(b);
 
@@ -232,7 +265,7 @@ fn seats_with_another_list_or_key_are_refused_by_name() {
     let b = Cluster::open(stolen, stranger, settings()).unwrap();
     assert_eq!(
         fault_of(&b),
-        "the seat refused the connection: its list of members differs, although both have the serial number 1"
+        "the seat refused the connection: its member list differs, although both have the serial number 1"
     );
 }
 

@@ -50,6 +50,7 @@ impl Boards {
             deadline: WAIT_MAX,
             silence: Duration::from_secs(2),
             tcp_connections: 2,
+            tcp_encryption: false,
             ..MessageSettings::default()
         };
         let settings = ClusterSettings {
@@ -66,6 +67,7 @@ impl Boards {
 fn join(cluster: &mut Cluster) -> (Epoch, ClusterGroup) {
     loop {
         let mut epoch = cluster.join().expect("an epoch");
+        assert_eq!(epoch.group.transport().name(), "tcp-plaintext");
         // On a busy machine a board may be late, and the epoch fails. Then both join again.
         match split(&mut epoch) {
             Ok(split) => return (epoch, split),

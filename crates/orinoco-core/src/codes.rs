@@ -222,8 +222,8 @@ codes! {
          a secret key. Its file has one line, `orinoco-group-key` and 64 hexadecimal digits, and only its owner may be able to open it \
          (`chmod 600 FILE`). To make a new one: `(umask 077; echo orinoco-group-key $(openssl rand -hex 32) > new.key)`. Copy it to \
          each machine with `scp -p`. If others could open the file, make a new one: whoever has the key can join as any rank."
-    CLUSTER_SEAT "E1004" Configuration "a seat in a cluster that cannot be taken"
-        "[cluster] of the board file names the signed list of members, the operator's public key with which it is checked, and the key pair \
+    CLUSTER_SEAT "E1004" Configuration "a board that cannot join its cluster"
+        "[cluster] of the board file names the signed member list, the operator's public key with which it is checked, and the key pair \
          of this board. The list must be signed by that operator, and have a seat with the public key of this board, at whose address \
          the board can listen. `orinoco cluster keygen` makes a board's key pair, `orinoco cluster sign` signs a list, and `orinoco \
          cluster check` shows one. After a change, copy the same list to all boards, then restart their daemons: boards with \

@@ -352,8 +352,17 @@ mod tests {
         let (list, key) = ("members".into(), "seat.key".into());
         let (rdma, rdma_device) = (RdmaUse::Off, None);
         let operator_key = "0f".repeat(32);
-        let (listen, tcp_connections) = (None, 1);
-        let spec = ClusterSpec { list, key, operator_key, listen, rdma, rdma_device, tcp_connections };
+        let (listen, tcp_connections, tcp_encryption) = (None, 1, true);
+        let spec = ClusterSpec {
+            list,
+            key,
+            operator_key,
+            listen,
+            rdma,
+            rdma_device,
+            tcp_connections,
+            tcp_encryption,
+        };
         let cluster = Some(spec);
         assert_eq!(keys(&Board { cluster, ..from.clone() }), ["[cluster]"]);
         let inference = Inference { threads: 7, ..Inference::default() };

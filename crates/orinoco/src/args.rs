@@ -415,17 +415,17 @@ pub(crate) struct PerfArgs {
     /// Reduction
     #[arg(short = 'o', long, value_name = "REDUCTION", default_value = "sum", value_parser = ["sum", "product", "min", "max", "average"])]
     pub(crate) redop: String,
-    /// Number of ranks, each a process on this machine unless --rank or --hosts is given
+    /// Number of ranks: processes on this machine, or with --rank the size of the whole group [not with --hosts, which starts one rank on each host]
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=64))]
     pub(crate) ranks: u8,
-    /// Transport: shared memory (shm), TCP with encryption (tcp) or without (tcp-plaintext; within this machine only), RDMA (rdma), or PCIe
+    /// Transport: shared memory (shm), TCP with encryption (tcp) or without (tcp-plaintext), RDMA (rdma), or PCIe
     /// (pcie: a shared PCI BAR with --window, else a file in /dev/shm) [default: shm; tcp with --address, pcie with --window]
     #[arg(long, value_name = "NAME", value_parser = ["shm", "tcp", "tcp-plaintext", "rdma", "pcie"])]
     pub(crate) transport: Option<String>,
-    /// TCP connections for the messages between two ranks [with tcp and tcp-plaintext]
+    /// TCP connections for the messages between each two ranks [with tcp and tcp-plaintext]
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=i64::from(orinoco_collective::TCP_CONNECTIONS_MAX)))]
     pub(crate) tcp_connections: u16,
-    /// Hosts (such as nano-1,admin@10.0.0.2) on which to start one rank each over SSH, for tcp or rdma; prints the report. Needs SSH logins without prompts and known host keys
+    /// Hosts (such as nano-1,admin@10.0.0.2) on which to start one rank each over SSH, for tcp, tcp-plaintext or rdma; prints the report. Needs SSH logins without prompts and known host keys
     #[arg(long, value_name = "HOST,...", value_delimiter = ',', value_parser = host, conflicts_with_all = ["window", "rank", "key", "ranks"])]
     pub(crate) hosts: Vec<String>,
     /// Path of orinoco on the hosts [with --hosts]
@@ -434,7 +434,7 @@ pub(crate) struct PerfArgs {
     /// SSH command with its options, such as "ssh -F lab.config" [with --hosts]
     #[arg(long, value_name = "COMMAND", default_value = "ssh")]
     pub(crate) ssh: String,
-    /// Measure between machines, over tcp or rdma: IP address and port at which rank 0 listens. Run the command once for each rank with equal options; rank 0 prints the report. With --hosts: address of the first host [default: its IP address as this machine resolves it, port 4712]
+    /// Measure between machines, over tcp, tcp-plaintext or rdma: IP address and port at which rank 0 listens. Run the command once for each rank with equal options; rank 0 prints the report. With --hosts: address of the first host [default: its IP address as this machine resolves it, port 4712]
     #[arg(long, value_name = "IP:PORT")]
     pub(crate) address: Option<std::net::SocketAddr>,
     /// Measure between machines, over pcie: BAR file that all ranks can map, such as /sys/bus/pci/devices/0000:01:00.0/resource2_wc. Run the command once for each rank, as with --address
@@ -443,7 +443,7 @@ pub(crate) struct PerfArgs {
     /// This process's rank, from 0 [with --address or --window]
     #[arg(long, value_name = "N", requires = "key")]
     pub(crate) rank: Option<usize>,
-    /// Key file that all ranks share, or - to read its 64 hexadecimal digits from standard input. The key authenticates the ranks; data is encrypted over tcp only [with --address or --window; see `orinoco explain E1003`]
+    /// Key file that all ranks share, or - to read its 64 hexadecimal digits from standard input. The key authenticates the ranks; only `--transport tcp` also encrypts the data [with --address or --window; see `orinoco explain E1003`]
     #[arg(long, value_name = "FILE", requires = "rank")]
     pub(crate) key: Option<PathBuf>,
     /// File through which the ranks meet that `orinoco perf` starts

@@ -85,8 +85,12 @@ pub(crate) fn start(
         serials.check(&list, &key).map_err(|why| fault(&subject(&spec.list), &why))?;
     }
     let own = KeyPair::read(&spec.key).map_err(|why| fault(&subject(&spec.key), &why))?;
-    let (deadline, tcp_connections) = (CALL_MAX, spec.tcp_connections);
-    let messages = MessageSettings { deadline, tcp_connections, ..MessageSettings::default() };
+    let messages = MessageSettings {
+        deadline: CALL_MAX,
+        tcp_connections: spec.tcp_connections,
+        tcp_encryption: spec.tcp_encryption,
+        ..MessageSettings::default()
+    };
     let rdma = ClusterRdma { policy: policy_of(spec.rdma), device: spec.rdma_device.clone() };
     let settings = ClusterSettings { listen: spec.listen, rdma, messages, ..ClusterSettings::default() };
     let cluster = Cluster::open(list, own, settings).map_err(|why| fault(&subject(&spec.list), &why))?;
@@ -316,7 +320,7 @@ impl Holder {
             }
             let waiting = self.view.monitor.waiting();
             if !waiting.is_empty() {
-                over(format!("seats wait for the next epoch: {}", self.view.names(waiting)), false);
+                over(format!("it ends so that {} can join", self.view.names(waiting)), false);
                 return EpochEnd { waiting, relink: false };
             }
             if links.are_outdated() {

@@ -66,18 +66,21 @@ def join_shm(path, rank, ranks, *, deadline=None, silence=None, fast=False):
     return Group._join(lib.orinoco_join_shm, [str(path).encode()], rank, ranks, deadline, silence, fast)
 
 
-def join_tcp(rendezvous, rank, ranks, *, key_file=None, plaintext=False, deadline=None, silence=None, fast=False):
+def join_tcp(
+    rendezvous, rank, ranks, *, key_file=None, plaintext=False, encrypt=True, deadline=None, silence=None, fast=False
+):
     """Joins a group of ranks on any machines, over TCP.
 
     ``rendezvous`` is ``file:PATH`` for ranks of one machine, the address of rank 0 as ``IP:PORT``, or the addresses of all ranks in
     order, with commas between them. ``key_file`` may be left out with ``file:PATH``. ``plaintext`` goes without authentication and
-    encryption, among ranks of one machine.
+    encryption, among ranks of one machine. With ``encrypt=False``, ranks are authenticated, but their messages are not encrypted: for
+    networks that nobody else can reach.
     """
     text = rendezvous.encode()
     if plaintext:
         return Group._join(lib.orinoco_join_tcp_plaintext, [text], rank, ranks, deadline, silence, fast)
     key = ffi.NULL if key_file is None else str(key_file).encode()
-    return Group._join(lib.orinoco_join_tcp, [text, key], rank, ranks, deadline, silence, fast)
+    return Group._join(lib.orinoco_join_tcp, [text, key], rank, ranks, deadline, silence, fast, not encrypt)
 
 
 class Group:
@@ -93,11 +96,12 @@ class Group:
         self.ranks = lib.orinoco_ranks(pointer)
 
     @classmethod
-    def _join(cls, function, meeting, rank, ranks, deadline, silence, fast):
+    def _join(cls, function, meeting, rank, ranks, deadline, silence, fast, plaintext_messages=False):
         settings = ffi.new("OrinocoSettings *")
         settings.deadline_ms = 0 if deadline is None else max(1, round(deadline * 1000))
         settings.silence_ms = 0 if silence is None else max(1, round(silence * 1000))
         settings.fast = fast
+        settings.plaintext_messages = plaintext_messages
         place = ffi.new("OrinocoGroup **")
         meeting = [item if item is ffi.NULL else ffi.new("char[]", item) for item in meeting]
         check(function(*meeting, rank, ranks, settings, place))

@@ -5,8 +5,8 @@
     dist.init_process_group("orinoco")
 
 Ranks of one machine are connected by shared memory, others by TCP, authenticated and encrypted with the key in the file that
-``ORINOCO_KEY_FILE`` names. ``ORINOCO_TRANSPORT`` chooses ``shm``, ``tcp`` or ``tcp-plaintext`` instead (the last among ranks of one
-machine only).
+``ORINOCO_KEY_FILE`` names. ``ORINOCO_TRANSPORT`` chooses ``shm``, ``tcp`` or ``tcp-plaintext`` instead. The last does not encrypt, and
+does not authenticate ranks of one machine.
 """
 
 import os
@@ -285,14 +285,21 @@ class ProcessGroupOrinoco(dist.ProcessGroup):
 
     def _join_machines(self, name, members, rank, transport):
         key_file = os.environ.get("ORINOCO_KEY_FILE")
-        if transport != "tcp" or key_file is None:
+        if transport == "shm" or key_file is None:
             raise ValueError(
-                "the ranks are on several machines, which needs the transport tcp, and ORINOCO_KEY_FILE with the name of a file "
+                "the ranks are on several machines, which needs the transport tcp or tcp-plaintext, and ORINOCO_KEY_FILE with the name of a file "
                 "that has the group's key; make one by orinoco_collective.make_key, and copy it to each machine"
             )
         self._store.set(f"orinoco/{name}/address/{rank}", _own_address())
         addresses = [self._store.get(f"orinoco/{name}/address/{member}") for member in range(len(members))]
-        return join_tcp(",".join(addresses), rank, len(members), key_file=key_file, deadline=self._deadline)
+        return join_tcp(
+            ",".join(addresses),
+            rank,
+            len(members),
+            key_file=key_file,
+            encrypt=transport == "tcp",
+            deadline=self._deadline,
+        )
 
 
 class _Store:

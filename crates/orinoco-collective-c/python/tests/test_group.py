@@ -26,7 +26,8 @@ def _rank(rank, ranks, transport, path, body):
     if transport == "shm":
         group = oc.join_shm(path, rank, ranks, silence=5)
     else:
-        group = oc.join_tcp("file:" + path, rank, ranks, plaintext=transport == "tcp-plaintext", silence=5)
+        is_plain, encrypt = transport == "tcp-plaintext", transport != "tcp-authenticated"
+        group = oc.join_tcp("file:" + path, rank, ranks, plaintext=is_plain, encrypt=encrypt, silence=5)
     with group:
         body(group)
 
@@ -67,7 +68,7 @@ def _operations(group):
     group.barrier()
 
 
-@pytest.mark.parametrize("transport", ["shm", "tcp", "tcp-plaintext"])
+@pytest.mark.parametrize("transport", ["shm", "tcp", "tcp-authenticated", "tcp-plaintext"])
 @pytest.mark.parametrize("ranks", [1, 2, 3])
 def test_operations(ranks, transport):
     run(ranks, transport, _operations)

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::packet::LinkPacket;
 
-/// Measured figures of a link between two seats. The connection is encrypted, as those of epochs are.
+/// Measured figures of a link between two seats. The connection is encrypted, also where the messages of epochs are not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LinkFigures {
     /// Median time for a few bytes to the other seat and back.

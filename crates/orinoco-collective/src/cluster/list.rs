@@ -62,7 +62,7 @@ const ADDRESSES_FORM: &str =
 /// First word of the last line.
 const SIGNATURE: &str = "signature ";
 
-/// Fault of a list of members.
+/// Fault of a member list.
 #[derive(Debug, Error)]
 pub enum ListError {
     /// The file cannot be read.
@@ -74,7 +74,7 @@ pub enum ListError {
         source: io::Error,
     },
     /// A line is not one of such a list.
-    #[error("line {line} of the list of members: expected {expected}")]
+    #[error("line {line} of the member list: expected {expected}")]
     Line {
         /// Number of the line, from 1.
         line: usize,
@@ -83,22 +83,20 @@ pub enum ListError {
     },
     /// The list has no signature of the operator.
     #[error(
-        "the list of members is not signed by the owner of the key {key}: it was changed after it was signed, or is of another cluster"
+        "the member list is not signed with the operator key {key}: it was changed after it was signed, or belongs to another cluster"
     )]
     Signature {
         /// The key with which it was checked.
         key: VerifyingKey,
     },
     /// The list has too many seats, or none.
-    #[error("{seats} seats in the list of members; a cluster has 1 to {SEATS_MAX}")]
+    #[error("{seats} seats in the member list; a cluster has 1 to {SEATS_MAX}")]
     Seats {
         /// Number of seats.
         seats: usize,
     },
     /// A seat has too many addresses, or none.
-    #[error(
-        "seat `{seat}` has {addresses} addresses in the list of members; a seat has 1 to {ADDRESSES_MAX}"
-    )]
+    #[error("seat `{seat}` has {addresses} addresses in the member list; a seat has 1 to {ADDRESSES_MAX}")]
     Addresses {
         /// The seat.
         seat: String,
@@ -130,13 +128,13 @@ pub enum ListError {
         what: &'static str,
     },
     /// A name cannot be written into the list.
-    #[error("`{name}` is no name in a list of members: it must be one word")]
+    #[error("`{name}` is not a valid name in a member list: it must be one word")]
     Name {
         /// The name.
         name: String,
     },
     /// The witness is no seat.
-    #[error("the witness `{witness}` is none of the seats in the list of members")]
+    #[error("the witness `{witness}` is not a seat in the member list")]
     Witness {
         /// Its name.
         witness: String,
@@ -379,20 +377,20 @@ mod tests {
         let seat = |name: &str, address: &str| format!("seat {name} {address} {key}\n");
         let start = "orinoco-cluster 1\nname c\nserial 1\n";
         for (text, expected) in [
-            ("orinoco-cluster 2\n".to_owned(), "line 1 of the list of members: expected `orinoco-cluster 1`"),
+            ("orinoco-cluster 2\n".to_owned(), "line 1 of the member list: expected `orinoco-cluster 1`"),
             (
                 format!("{start}seat a 10.0.0.1 {key}\n"),
-                "line 4 of the list of members: expected an address with a port, as in 10.0.0.1:4711, or several with commas between them and no spaces",
+                "line 4 of the member list: expected an address with a port, as in 10.0.0.1:4711, or several with commas between them and no spaces",
             ),
             (
                 format!("{start}seat a 10.0.0.1:1 0f\n"),
-                "line 4 of the list of members: expected a public key of 64 hexadecimal digits",
+                "line 4 of the member list: expected a public key of 64 hexadecimal digits",
             ),
             (
                 "orinoco-cluster 1\nserial -1\n".to_owned(),
-                "line 2 of the list of members: expected a serial number below 2^32",
+                "line 2 of the member list: expected a serial number below 2^32",
             ),
-            (start.to_owned(), "0 seats in the list of members; a cluster has 1 to 16"),
+            (start.to_owned(), "0 seats in the member list; a cluster has 1 to 16"),
             (
                 format!("{start}{}{}", seat("a", "1.1.1.1:1"), seat("a", "1.1.1.2:1")),
                 "seats `a` and `a` have the same name",
@@ -411,7 +409,7 @@ mod tests {
             ),
             (
                 format!("{start}{}", seat("a", "1.1.1.1:1,1.1.1.1:2,1.1.1.1:3,1.1.1.1:4,1.1.1.1:5")),
-                "seat `a` has 5 addresses in the list of members; a seat has 1 to 4",
+                "seat `a` has 5 addresses in the member list; a seat has 1 to 4",
             ),
             (
                 format!("{start}{}{}", seat("a", "1.1.1.1:1"), seat("b", "127.0.0.1:1")),
@@ -419,13 +417,13 @@ mod tests {
             ),
             (
                 format!("{start}witness z\n{}", seat("a", "1.1.1.1:1")),
-                "the witness `z` is none of the seats in the list of members",
+                "the witness `z` is not a seat in the member list",
             ),
         ] {
             assert_eq!(MemberList::parse(&text).unwrap_err().to_string(), expected);
         }
         let error = MemberList::parse("orinoco-cluster 1\n").unwrap_err().to_string();
-        assert_eq!(error, "line 1 of the list of members: expected a line `name` before the end");
+        assert_eq!(error, "line 1 of the member list: expected a line `name` before the end");
         let unnamed = MemberList { name: "a b".to_owned(), ..list(1) };
         assert!(matches!(unnamed.sign(&SigningKey::generate().unwrap()), Err(ListError::Name { .. })));
         assert!(matches!(

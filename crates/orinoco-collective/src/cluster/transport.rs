@@ -58,7 +58,10 @@ impl ClusterGroup {
         let agreed = connect(&mut connections, &pulse, request);
         let (messages, fallback) = match agreed.inspect_err(|_| pulse.leave()).map_err(JoinError::Rdma)? {
             Agreed::Rdma(rdma) => (Messages::Rdma(Box::new(rdma)), None),
-            Agreed::Tcp(why) => (Messages::Tcp(Tcp::new(pulse, connections, contacts)), Some(why)),
+            Agreed::Tcp(why) => {
+                let tcp = Tcp::new(pulse, connections, contacts, settings.tcp_encryption);
+                (Messages::Tcp(tcp), Some(why))
+            }
         };
         let fallback = fallback.filter(|_| rdma.policy != RdmaPolicy::Off);
         let transport = ClusterTransport { messages, settings: rdma, seats, fallback };
@@ -94,10 +97,11 @@ impl ClusterGroup {
 }
 
 impl ClusterTransport {
-    /// Name of the transport: `rdma` or `tcp`.
+    /// Name of the transport: `rdma`, `tcp`, or `tcp-plaintext` if messages are not encrypted.
     pub fn name(&self) -> &'static str {
-        match self.messages {
-            Messages::Tcp(_) => "tcp",
+        match &self.messages {
+            Messages::Tcp(tcp) if tcp.is_encrypted() => "tcp",
+            Messages::Tcp(_) => "tcp-plaintext",
             Messages::Rdma(_) => "rdma",
         }
     }

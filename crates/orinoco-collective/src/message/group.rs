@@ -49,6 +49,10 @@ pub struct MessageSettings {
     /// TCP connections for the messages between two ranks, 1 to [`TCP_CONNECTIONS_MAX`]. Several fill links with a long delay better, and those
     /// of which a switch sends each connection over another cable. Over other transports, it is without effect.
     pub tcp_connections: u16,
+    /// Whether messages over TCP are encrypted where ranks have keys. Without it, ranks still authenticate one another when they join, and
+    /// notices stay encrypted, but whoever can change packets on their way can read and change messages: for networks that nobody
+    /// else can reach. Messages have a checksum then, except within a machine. Over other transports, it is without effect.
+    pub tcp_encryption: bool,
     /// Order in which reductions combine values.
     pub order: Order,
     /// Algorithm of every operation that has it, instead of the one that is chosen by size.
@@ -62,13 +66,14 @@ pub struct MessageSettings {
 }
 
 impl Default for MessageSettings {
-    /// A minute, half a second, 200 us, one connection, reproducible, pieces of 512 KiB, not tuned, not uniform.
+    /// A minute, half a second, 200 us, one connection, encrypted, reproducible, pieces of 512 KiB, not tuned, not uniform.
     fn default() -> Self {
         Self {
             deadline: Duration::from_secs(60),
             silence: Duration::from_millis(500),
             busy_poll: Duration::from_micros(200),
             tcp_connections: 1,
+            tcp_encryption: true,
             order: Order::Reproducible,
             algorithm: None,
             piece_bytes: 512 << 10,

@@ -73,6 +73,8 @@ pub(crate) fn connect(
     request: RdmaRequest<'_>,
 ) -> Result<Agreed<Rdma>, RdmaError> {
     let ranks = connections.len();
+    // Without RDMA, messages may come next that are not encrypted.
+    connections.iter_mut().flatten().for_each(|connection| connection.read_ahead(false));
     let open = |peers: &[(usize, IpAddr)]| OpenPairs::open(ranks, peers, request.device);
     Ok(match agree(connections, request.policy, open, request.time)? {
         Agreed::Rdma(OpenPairs { verbs, port, .. }) => {

@@ -1,6 +1,7 @@
 use super::keys::{GroupKey, KeyPair, PublicKey};
 
-/// Protection of the connections of a group. All ranks must have the same kind.
+/// Protection of the connections of a group. All ranks must have the same kind. Where it encrypts,
+/// [`MessageSettings::tcp_encryption`](crate::MessageSettings::tcp_encryption) can except the messages.
 #[derive(Debug, Clone)]
 pub enum Security {
     /// None. Only addresses of the same machine are accepted, where another user's process can join as a rank.

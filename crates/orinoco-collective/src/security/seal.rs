@@ -41,6 +41,8 @@ pub(crate) struct Seal {
     incoming: Box<[u8]>,
     start: usize,
     end: usize,
+    /// Whether more is read than the next record, if more has come.
+    reads_ahead: bool,
     /// Content of a record that did not fit where it was wanted: the bytes at `plain_start..plain_end` are not taken.
     plain: Box<[u8]>,
     plain_start: usize,
@@ -61,10 +63,16 @@ impl Seal {
             incoming: vec![0; BATCH_BYTES].into(),
             start: 0,
             end: 0,
+            reads_ahead: true,
             plain: vec![0; RECORD_BYTES + TAG_BYTES].into(),
             plain_start: 0,
             plain_end: 0,
         }
+    }
+
+    /// Whether more may be read from the socket than the next record. Without it, the encryption can end after any record.
+    pub(crate) fn read_ahead(&mut self, is_allowed: bool) {
+        self.reads_ahead = is_allowed;
     }
 
     /// The record by which the side that connects shows that it has its key. It is the first of its direction.
@@ -136,7 +144,8 @@ impl Seal {
                     if self.has_bad_length() {
                         return Moved::Damaged;
                     }
-                    match read(&mut self.incoming[self.end..]) {
+                    let end = if self.reads_ahead { BATCH_BYTES } else { self.record_end() };
+                    match read(&mut self.incoming[self.end..end]) {
                         Moved::Bytes(bytes) => self.end += bytes,
                         other => return other,
                     }
@@ -170,6 +179,12 @@ impl Seal {
         let come = &self.incoming[self.start..self.end];
         let len = usize::from(u16::from_le_bytes(*come.first_chunk()?));
         (come.len() >= LENGTH_BYTES + len).then_some(len)
+    }
+
+    /// End of the next record, which is at the beginning of the buffer, or of its length while that is not known.
+    fn record_end(&self) -> usize {
+        let length = self.incoming[..self.end].first_chunk().map_or(0, |len| u16::from_le_bytes(*len));
+        LENGTH_BYTES + usize::from(length)
     }
 
     /// Whether the next record is longer than any.
@@ -303,6 +318,27 @@ mod tests {
             prop_assert!(arrived.is_none() || !is_damaged || kind == 2);
             prop_assert!(arrived.is_none_or(|arrived| arrived == content));
         }
+    }
+
+    #[test]
+    fn nothing_behind_the_record_is_read_unless_that_is_allowed() {
+        let (mut sender, mut receiver) = connection();
+        let mut socket = VecDeque::new();
+        let moved = sender.write(&[IoSlice::new(b"the last record")], |slices| {
+            socket.extend(&slices[0][..]);
+            Moved::Bytes(slices[0].len())
+        });
+        assert_eq!(moved, Moved::Bytes(15));
+        socket.extend(b"not encrypted");
+        receiver.read_ahead(false);
+        let mut into = [0; 15];
+        let moved = receiver.read(&mut into, |into| {
+            let bytes = into.len().min(socket.len());
+            into[..bytes].iter_mut().zip(socket.drain(..bytes)).for_each(|(into, byte)| *into = byte);
+            Moved::Bytes(bytes)
+        });
+        assert_eq!((moved, &into[..]), (Moved::Bytes(15), &b"the last record"[..]));
+        assert_eq!(socket, b"not encrypted");
     }
 
     #[test]

@@ -12,7 +12,7 @@ const SIGNING_FILE: &str = "orinoco-signing-key";
 /// Bytes of a signature.
 const SIGNATURE_BYTES: usize = 64;
 
-/// Secret with which an operator signs the list of members of a cluster, on Ed25519 (RFC 8032). Boards do not need it.
+/// Secret with which an operator signs the member list of a cluster, on Ed25519 (RFC 8032). Boards do not need it.
 pub struct SigningKey(Zeroizing<[u8; KEY_BYTES]>);
 
 /// Public key with which seats check that list. As text it has 64 hexadecimal digits.

@@ -42,6 +42,10 @@ impl Bundle {
         Self { connections, sending: Turn::FIRST, receiving: Turn::FIRST }
     }
 
+    pub(super) fn is_sealed(&self) -> bool {
+        self.connections.iter().all(Connection::is_sealed)
+    }
+
     /// Whether bytes arrive as they were sent, or not at all.
     pub(crate) fn keeps_whole(&self) -> bool {
         self.connections.iter().all(Connection::keeps_whole)

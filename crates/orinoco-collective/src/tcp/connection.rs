@@ -29,6 +29,22 @@ impl Connection {
         self.seal = Some(Box::new(seal));
     }
 
+    /// Whether more may be read from the socket than is asked for, if the connection is encrypted. Without it, the encryption can end.
+    pub(crate) fn read_ahead(&mut self, is_allowed: bool) {
+        if let Some(seal) = &mut self.seal {
+            seal.read_ahead(is_allowed);
+        }
+    }
+
+    /// Ends the encryption, if there is one. Both ends must do so after the same byte, and must not have read ahead.
+    pub(super) fn unseal(&mut self) {
+        self.seal = None;
+    }
+
+    pub(super) fn is_sealed(&self) -> bool {
+        self.seal.is_some()
+    }
+
     pub(crate) fn stream(&self) -> &TcpStream {
         &self.stream
     }

@@ -16,7 +16,7 @@
 //! | 28-29 | if it asks for addresses: port at which the sender listens; on a connection for messages: its number, from 0 |
 //! | 30-31 | in a cluster: members of the epoch or the group, seat 0 in the lowest bit |
 //! | 32-35 | CRC32C of the settings that all ranks must have in common |
-//! | 36-39 | in a cluster: serial number of the list of members |
+//! | 36-39 | in a cluster: serial number of the member list |
 //! | 40-43 | in a cluster: CRC32C of that list |
 //! | 44-47 | CRC32C of the bytes before |
 
@@ -53,7 +53,7 @@ pub(crate) enum Answer {
     OtherSecurity = 4,
     /// The rank does not have the right key.
     WrongKey = 5,
-    /// Another list of members.
+    /// Another member list.
     OtherList = 6,
     /// The epoch has not begun at this seat, or is over.
     OtherEpoch = 7,

@@ -107,6 +107,10 @@ const ATTEMPT: Duration = Duration::from_secs(5);
 /// Least time for an answer, however late it is.
 const ANSWER_MIN: Duration = Duration::from_millis(5);
 
+/// Reasons to refuse a rank, or a seat of a cluster.
+const OTHER_SETTINGS: &str = "its `MessageSettings` differ (tcp_connections, tcp_encryption, order, algorithm, piece_bytes, tune or uniform); use the same settings on all ranks";
+const OTHER_BOARD_SETTINGS: &str = "its settings differ; `tcp_connections`, `tcp_encryption` and the other message settings must be the same on all boards";
+
 pub(super) fn join(
     rendezvous: &Rendezvous,
     rank: usize,
@@ -200,6 +204,9 @@ pub(crate) fn digest(settings: &MessageSettings) -> u32 {
     // Without what earlier versions do not have, the text is theirs: they can join one another.
     if settings.tcp_connections != 1 {
         text.push_str(&format!(" connections {}", settings.tcp_connections));
+    }
+    if !settings.tcp_encryption {
+        text.push_str(" plaintext");
     }
     if let Some(Uniform { witness }) = settings.uniform {
         text.push_str(&format!(" uniform {witness:?}"));
@@ -458,9 +465,9 @@ impl Joining {
                 return Err(refused(format!("its group has {} ranks, this one {}", reply.ranks, self.ranks)));
             }
             Answer::OtherSettings => {
+                let is_cluster = self.cluster != ClusterHello::default();
                 return Err(refused(
-                    "its `MessageSettings` differ (tcp_connections, order, algorithm, piece_bytes, tune or uniform); use the same settings on all ranks"
-                        .to_owned(),
+                    if is_cluster { OTHER_BOARD_SETTINGS } else { OTHER_SETTINGS }.to_owned(),
                 ));
             }
             Answer::OtherSecurity => {
@@ -471,10 +478,10 @@ impl Joining {
                 let (theirs, ours) = (reply.cluster.list_serial, self.cluster.list_serial);
                 return Err(refused(match theirs == ours {
                     true => {
-                        format!("its list of members differs, although both have the serial number {ours}")
+                        format!("its member list differs, although both have the serial number {ours}")
                     }
                     false => format!(
-                        "its list of members has the serial number {theirs}, this one {ours}; copy the newer list to all seats"
+                        "its member list has the serial number {theirs}, this one has {ours}; copy the newer list to all seats"
                     ),
                 }));
             }

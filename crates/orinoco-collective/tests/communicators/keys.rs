@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::thread;
 
 use orinoco_collective::{
-    CollectiveError, FailureCause, JoinError, Rendezvous, Security, TcpGroup, TcpSettings,
+    CollectiveError, FailureCause, JoinError, MessageSettings, Rendezvous, Security, TcpGroup, TcpSettings,
 };
 
 use crate::addresses::free_address;
@@ -107,6 +107,27 @@ fn a_program_that_accepts_without_the_key_is_not_trusted() {
     assert_eq!(server.join().unwrap(), 0, "it is sent nothing more");
 }
 
+/// The same settings without the encryption of messages.
+fn unencrypted(settings: TcpSettings) -> TcpSettings {
+    let messages = MessageSettings { tcp_encryption: false, ..settings.messages };
+    TcpSettings { messages, ..settings }
+}
+
+#[test]
+fn ranks_agree_on_the_encryption_of_messages() {
+    let rendezvous = Rendezvous::Address(addresses(1)[0]);
+    let key = group_key();
+    for is_first in [true, false] {
+        let one_of = |is_this| match is_this {
+            true => unencrypted(hasty(key.clone())),
+            false => hasty(key.clone()),
+        };
+        let [_, error] = errors([&rendezvous; 2], [one_of(is_first), one_of(!is_first)]);
+        let text = error.to_string();
+        assert!(text.starts_with("rank 0 refuses this rank: its `MessageSettings` differ"), "{text}");
+    }
+}
+
 #[test]
 fn connections_with_keys_show_nothing_to_others_on_the_way() {
     let vector = vec![0x1234_5678_9abc_def0u64; 40_000];
@@ -114,8 +135,13 @@ fn connections_with_keys_show_nothing_to_others_on_the_way() {
         let pattern = vector[0].to_le_bytes();
         carried.iter().flatten().any(|bytes| bytes.windows(8).any(|window| window == pattern))
     };
-    for (security, is_shown) in [(Security::Plaintext, true), (group_key(), false)] {
-        let (carried, results) = through_proxy(&security, &vector, |_, _, _| {});
+    let cases = [
+        (settings(Security::Plaintext), true),
+        (settings(group_key()), false),
+        (unencrypted(settings(group_key())), true),
+    ];
+    for (settings, is_shown) in cases {
+        let (carried, results) = through_proxy(&settings, &vector, |_, _, _| {});
         let sum: Vec<u64> = vector.iter().map(|element| element * 2).collect();
         assert!(results.into_iter().all(|result| result.expect("a result") == sum));
         assert_eq!(shows(&carried), is_shown);
@@ -133,7 +159,7 @@ fn flip_a_bit(purpose: u8, start: usize, bytes: &mut [u8]) {
 
 #[test]
 fn bytes_that_are_changed_on_the_way_end_the_group() {
-    let (_, results) = through_proxy(&group_key(), &[7; 40_000], flip_a_bit);
+    let (_, results) = through_proxy(&settings(group_key()), &[7; 40_000], flip_a_bit);
     for result in results {
         let error = result.expect_err("damaged");
         let is_named =
@@ -145,11 +171,17 @@ fn bytes_that_are_changed_on_the_way_end_the_group() {
 #[test]
 fn a_recorded_connection_does_not_join() {
     let key = group_key();
-    let (carried, _) = through_proxy(&key, &[7; 10], |_, _, _| {});
+    does_not_join_again(&settings(key.clone()), hasty(key.clone()));
+    does_not_join_again(&unencrypted(settings(key.clone())), unencrypted(hasty(key)));
+}
+
+/// Records what a rank sends that joins with some settings, and sends it again to another one.
+fn does_not_join_again(recorded: &TcpSettings, hasty: TcpSettings) {
+    let (carried, _) = through_proxy(recorded, &[7; 10], |_, _, _| {});
     let address = addresses(1)[0];
     let error = thread::scope(|scope| {
         let all = vec![address, addresses(1)[0]];
-        let rank = scope.spawn(|| TcpGroup::join(&Rendezvous::List(all), 0, 2, hasty(key.clone())).err());
+        let rank = scope.spawn(|| TcpGroup::join(&Rendezvous::List(all), 0, 2, hasty).err());
         for [out, _] in &carried {
             connect(address).write_all(out).unwrap();
         }

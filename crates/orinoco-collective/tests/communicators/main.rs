@@ -172,8 +172,9 @@ suites! {
     };
     on_tcp_without_encryption, TcpPlain, TcpGroup, |path, rank, ranks, times| {
         let Times { deadline, silence } = times;
-        let messages = MessageSettings { deadline, silence, ..MessageSettings::default() };
-        let settings = TcpSettings { security: Security::Plaintext, messages };
+        let usual = MessageSettings::default();
+        let messages = MessageSettings { deadline, silence, tcp_encryption: false, ..usual };
+        let settings = TcpSettings { security: Security::FileKey, messages };
         TcpGroup::join(&Rendezvous::File(path.to_owned()), rank, ranks, settings)
     };
     on_three_tcp_connections_without_busy_poll, TcpSleeping, TcpGroup, |path, rank, ranks, times| {

@@ -4,9 +4,9 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::thread::{self, JoinHandle};
 
-use orinoco_collective::{CollectiveError, Communicator, ReduceOp, Rendezvous, Security, TcpGroup};
+use orinoco_collective::{CollectiveError, Communicator, ReduceOp, Rendezvous, TcpGroup, TcpSettings};
 
-use crate::tcp::{addresses, settings};
+use crate::tcp::addresses;
 
 /// Changes bytes on their way to rank 0. It is given the use of their connection, the place of the first in it, and the bytes.
 pub(crate) type Change = fn(u8, usize, &mut [u8]);
@@ -19,14 +19,14 @@ const USE: usize = 10;
 
 /// Two ranks that are connected through a proxy sum `vector`. Returns the bytes of both connections, and the results.
 pub(crate) fn through_proxy(
-    security: &Security,
+    settings: &TcpSettings,
     vector: &[u64],
     change: Change,
 ) -> (Vec<Carried>, [Result<Vec<u64>, CollectiveError>; 2]) {
     let all = addresses(2);
     let (address, proxy) = proxy(all[0], change);
     let join = |rank, all: Vec<SocketAddr>| {
-        let group = TcpGroup::join(&Rendezvous::List(all), rank, 2, settings(security.clone()));
+        let group = TcpGroup::join(&Rendezvous::List(all), rank, 2, settings.clone());
         let mut vector = vector.to_vec();
         group.expect("both join").all_reduce(ReduceOp::Sum, &mut vector).map(|()| vector)
     };

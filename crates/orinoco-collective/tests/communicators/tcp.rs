@@ -112,7 +112,7 @@ fn ranks_with_other_settings_are_refused_by_name() {
     assert_eq!(errors[1], "rank 0 refuses this rank: its group has 3 ranks, this one 4");
     assert_eq!(
         errors[2],
-        "rank 0 refuses this rank: its `MessageSettings` differ (tcp_connections, order, algorithm, piece_bytes, tune or uniform); use the same settings on all ranks"
+        "rank 0 refuses this rank: its `MessageSettings` differ (tcp_connections, tcp_encryption, order, algorithm, piece_bytes, tune or uniform); use the same settings on all ranks"
     );
 }
 

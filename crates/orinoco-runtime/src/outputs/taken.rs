@@ -60,7 +60,7 @@ impl TakenFiles {
             taken.add(file, || "it has the headers for the OpenTelemetry collector".to_owned());
         }
         if let Some(cluster) = &board.cluster {
-            taken.add(&cluster.list, || "it is the list of members of the cluster".to_owned());
+            taken.add(&cluster.list, || "it is the member list of the cluster".to_owned());
             taken.add(&cluster.key, || "it has the key of the board's seat in the cluster".to_owned());
         }
         for model in &board.models {

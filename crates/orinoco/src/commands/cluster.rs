@@ -1,4 +1,4 @@
-//! `orinoco cluster`: keys and signed lists of members.
+//! `orinoco cluster`: keys and signed member lists.
 
 use std::error::Error;
 use std::path::Path;
@@ -13,7 +13,7 @@ use crate::output;
 
 /// List of members before it is signed.
 const UNSIGNED_LIST: FileKind = FileKind {
-    noun: "a list of members",
+    noun: "a member list",
     bytes_max: 1 << 20,
     code: &codes::CLUSTER_SEAT,
     next: "check the path",

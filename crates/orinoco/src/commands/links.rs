@@ -79,6 +79,12 @@ fn transport(cluster: &ClusterStatus) -> String {
         (Some(epoch), Some("rdma"), _) => {
             format!("\nepoch {epoch} uses RDMA ({port}): messages are not encrypted")
         }
+        (Some(epoch), Some("tcp-plaintext"), Some(why)) => {
+            format!("\nepoch {epoch} uses TCP instead of RDMA, and messages are not encrypted: {why}")
+        }
+        (Some(epoch), Some("tcp-plaintext"), None) => {
+            format!("\nepoch {epoch} uses TCP: messages are not encrypted (tcp_encryption = false)")
+        }
         (Some(epoch), Some(_), Some(why)) => format!("\nepoch {epoch} uses TCP instead of RDMA: {why}"),
         _ => String::new(),
     }
@@ -95,9 +101,7 @@ fn rows(seat: &SeatStatus) -> Vec<Vec<String>> {
             text(&link.interface),
             text(&link.local),
             text(&link.address),
-            link.transport
-                .as_ref()
-                .map_or_else(|| UNKNOWN.to_owned(), |transport| format!("{transport}, encrypted")),
+            text(&link.transport),
             link.mtu.map_or_else(|| UNKNOWN.to_owned(), |mtu| mtu.to_string()),
             link.speed_mbps.map_or_else(|| UNKNOWN.to_owned(), speed),
             link.round_trip_us.map_or_else(|| UNKNOWN.to_owned(), |us| format!("{us:.0} us")),

@@ -76,9 +76,11 @@ fn check(args: &PerfArgs) -> Result<(), Diagnosis> {
         return fault("--rank", cause, "add --address or --window");
     }
     let between = if args.hosts.is_empty() { "--address" } else { "--hosts" };
-    if (args.address.is_some() || !args.hosts.is_empty()) && !["tcp", "rdma"].contains(&transport) {
+    if (args.address.is_some() || !args.hosts.is_empty())
+        && !["tcp", "tcp-plaintext", "rdma"].contains(&transport)
+    {
         let cause = format!("between machines there is no transport {transport}");
-        return fault(between, cause, "use `--transport tcp` or `--transport rdma`");
+        return fault(between, cause, "use `--transport tcp`, `tcp-plaintext` or `rdma`");
     }
     if args.window.is_some() && transport != "pcie" {
         let cause = format!("it is of no use over {transport}");
@@ -174,8 +176,8 @@ fn run_rank(args: &PerfArgs, meeting: Meeting<'_>, rank: usize) -> Result<PerfRe
             measure_messages(group, meeting, |_| Ok(None), args)
         }
         _ => {
-            let tcp_connections = args.tcp_connections;
-            let messages = MessageSettings { tcp_connections, ..MessageSettings::default() };
+            let (tcp_connections, tcp_encryption) = (args.tcp_connections, transport != "tcp-plaintext");
+            let messages = MessageSettings { tcp_connections, tcp_encryption, ..MessageSettings::default() };
             let settings = TcpSettings { security, messages };
             let group = TcpGroup::join(&rendezvous, rank, ranks, settings).map_err(not_joined)?;
             let ip = args.address.map_or(IpAddr::from(Ipv4Addr::LOCALHOST), |address| address.ip());

@@ -65,6 +65,9 @@ fn cluster(cluster: &ClusterStatus) -> String {
         (Some(epoch), _) if cluster.fallback.is_some() => {
             format!("{YELLOW}epoch {epoch} over TCP instead of RDMA (see `orinoco links`){RESET}")
         }
+        (Some(epoch), _) if cluster.transport.as_deref() == Some("tcp-plaintext") => {
+            format!("epoch {epoch} over TCP without encryption")
+        }
         (Some(epoch), _) => format!("epoch {epoch}"),
         (None, Some(fault)) => format!("{YELLOW}no epoch: {fault}{RESET}"),
         (None, None) => "no epoch yet".to_owned(),
