@@ -16,9 +16,9 @@ use crate::{CollectiveError, FailureCause};
 
 /// Looks at a flag before anything else, where each rank has a core: about 20 us, several times an exchange of short vectors.
 const LOOKS: u32 = if cfg!(shuttle) { 2 } else { 20_000 };
-/// The same where ranks share cores: the other rank may be waiting for this one's core. Of 0, 2, 4, 8, 16 and 64, 2 to 8 were the fastest for
-/// 3 and 4 ranks on 2 cores, 64 took half as long again.
-const LOOKS_SHARED: u32 = if cfg!(shuttle) { 2 } else { 4 };
+/// The same where ranks share cores, as far as this rank sees: the other rank may be waiting for this one's core. 4 would be faster by a
+/// third for 3 ranks on 2 cores, but a rank that is bound to one core sees only that, and takes its group for one that shares it.
+const LOOKS_SHARED: u32 = if cfg!(shuttle) { 2 } else { 64 };
 /// Times of giving way to other threads before sleeping, where ranks share cores.
 const YIELDS_SHARED: u32 = if cfg!(shuttle) { 1 } else { 2_000 };
 /// The first of them, which are timed by signs of life only: an exchange of short vectors takes fewer.
