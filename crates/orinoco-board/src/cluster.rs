@@ -161,7 +161,9 @@ mod tests {
             &format!(
                 "[cluster]\nlist = 'members'\noperator_key = '{key}'\nkey = 'seat.key'\nlisten = '0.0.0.0:4711'\n"
             ),
-            expect![[r#"Some(ClusterSpec { list: "members", operator_key: "0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f", key: "seat.key", listen: Some(0.0.0.0:4711), rdma: Off, rdma_device: None, tcp_connections: 1, tcp_encryption: true })"#]],
+            expect![[
+                r#"Some(ClusterSpec { list: "members", operator_key: "0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f", key: "seat.key", listen: Some(0.0.0.0:4711), rdma: Off, rdma_device: None, tcp_connections: 1, tcp_encryption: true })"#
+            ]],
         );
     }
 
