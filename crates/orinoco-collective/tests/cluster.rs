@@ -149,36 +149,34 @@ fn a_split_ends_when_a_member_leaves_the_epoch() {
     }
 }
 
-/// Opens a seat that uses RDMA as a policy says, by a device that does not exist, and does not encrypt messages over TCP.
-fn open_without_device(boards: &Boards, seat: usize, policy: RdmaPolicy) -> Cluster {
+/// Opens a seat that uses RDMA as a policy says, by a device that does not exist.
+fn open_without_device(boards: &Boards, seat: usize, policy: RdmaPolicy, tcp_encryption: bool) -> Cluster {
     let rdma = ClusterRdma { policy, device: Some("none".to_owned()) };
-    let messages = MessageSettings { tcp_encryption: false, ..settings().messages };
+    let messages = MessageSettings { tcp_encryption, ..settings().messages };
     let settings = ClusterSettings { rdma, messages, ..settings() };
     Cluster::open(boards.list.clone(), boards.keys[seat].clone(), settings).expect("a free address")
 }
 
 #[test]
 fn seats_without_rdma_use_tcp_and_say_why() {
-    let boards = Boards::new(2);
-    let mut clusters = [
-        open_without_device(&boards, 0, RdmaPolicy::Off),
-        open_without_device(&boards, 1, RdmaPolicy::Preferred),
-    ];
-    let epochs = join_all(&mut clusters.each_mut());
-    assert!(epochs.iter().all(|(_, sum)| *sum == 2));
-    assert!(epochs.iter().all(|(epoch, _)| epoch.group.transport().name() == "tcp-plaintext"));
-    assert_eq!(epochs[0].0.fallback, None, "seat a did not ask for RDMA");
-    let why = epochs[1].0.fallback.as_ref().expect("seat b did");
-    assert!(why.contains("RDMA device") || why.contains("libibverbs") || why.contains("RDMA port"), "{why}");
+    for (tcp_encryption, name) in [(true, "tcp"), (false, "tcp-plaintext")] {
+        let boards = Boards::new(2);
+        let policies = [(0, RdmaPolicy::Off), (1, RdmaPolicy::Preferred)];
+        let mut clusters =
+            policies.map(|(seat, policy)| open_without_device(&boards, seat, policy, tcp_encryption));
+        let epochs = join_all(&mut clusters.each_mut());
+        assert!(epochs.iter().all(|(epoch, sum)| *sum == 2 && epoch.group.transport().name() == name));
+        assert_eq!(epochs[0].0.fallback, None, "seat a did not ask for RDMA");
+        let why = epochs[1].0.fallback.as_ref().expect("seat b did");
+        let is_named = ["RDMA device", "libibverbs", "RDMA port"].iter().any(|part| why.contains(part));
+        assert!(is_named, "{why}");
+    }
 }
 
 #[test]
 fn a_seat_that_requires_rdma_joins_no_epoch_without_it() {
     let boards = Boards::new(2);
-    let mut clusters = [
-        open_without_device(&boards, 0, RdmaPolicy::Off),
-        open_without_device(&boards, 1, RdmaPolicy::Required),
-    ];
+    let mut clusters = [boards.open(0), open_without_device(&boards, 1, RdmaPolicy::Required, true)];
     let errors = thread::scope(|scope| {
         let threads = clusters.each_mut().map(|cluster| scope.spawn(|| cluster.join().err()));
         threads.map(|thread| thread.join().unwrap().expect("no epoch"))

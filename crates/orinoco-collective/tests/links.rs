@@ -45,12 +45,12 @@ impl Boards {
         Self { list: MemberList { name: "test".to_owned(), serial: 1, witness: None, seats }, keys }
     }
 
-    fn open(&self, seat: usize) -> Cluster {
+    fn open(&self, seat: usize, tcp_encryption: bool) -> Cluster {
         let messages = MessageSettings {
             deadline: WAIT_MAX,
             silence: Duration::from_secs(2),
             tcp_connections: 2,
-            tcp_encryption: false,
+            tcp_encryption,
             ..MessageSettings::default()
         };
         let settings = ClusterSettings {
@@ -67,7 +67,6 @@ impl Boards {
 fn join(cluster: &mut Cluster) -> (Epoch, ClusterGroup) {
     loop {
         let mut epoch = cluster.join().expect("an epoch");
-        assert_eq!(epoch.group.transport().name(), "tcp-plaintext");
         // On a busy machine a board may be late, and the epoch fails. Then both join again.
         match split(&mut epoch) {
             Ok(split) => return (epoch, split),
@@ -133,7 +132,7 @@ fn links_until(cluster: &Cluster, other: usize, is_wanted: impl Fn(&[SeatLink]) 
 fn both_boards_see_all_links_and_the_one_that_is_used() {
     let addresses = [[1, 2], [3, 4]].map(|own| own.map(|last| free_address([127, 0, 0, last])).to_vec());
     let boards = Boards::new(addresses);
-    let mut clusters = [0, 1].map(|seat| boards.open(seat));
+    let mut clusters = [0, 1].map(|seat| boards.open(seat, true));
     let epochs = thread::scope(|scope| {
         let threads = clusters.each_mut().map(|cluster| scope.spawn(|| join(cluster)));
         threads.map(|thread| thread.join().unwrap())
@@ -235,6 +234,13 @@ fn run(words: &str) -> bool {
 
 #[test]
 fn the_fastest_link_is_used_and_another_one_when_its_cable_is_cut() {
+    for (tcp_encryption, name) in [(true, "tcp"), (false, "tcp-plaintext")] {
+        use_the_fastest_link_and_cut_it(tcp_encryption, name);
+    }
+}
+
+/// Runs two boards, whose epochs have a transport of that name.
+fn use_the_fastest_link_and_cut_it(tcp_encryption: bool, transport: &str) {
     let Some(machines) = Machines::new() else {
         println!("skipped: the_fastest_link_is_used: no right to make network namespaces");
         return;
@@ -245,8 +251,9 @@ fn the_fastest_link_is_used_and_another_one_when_its_cable_is_cut() {
             let (boards, machines) = (&boards, &machines);
             scope.spawn(move || {
                 machines.enter(seat);
-                let (mut cluster, other) = (boards.open(seat), 1 - seat);
+                let (mut cluster, other) = (boards.open(seat, tcp_encryption), 1 - seat);
                 let (mut epoch, split) = join_at(&mut cluster, other, &format!("10.98.2.{}", other + 1));
+                assert_eq!(epoch.group.transport().name(), transport);
                 check_ports();
                 let links = links_until(&cluster, other, |links| {
                     links.iter().filter(|link| link.figures.is_ok()).count() == 2

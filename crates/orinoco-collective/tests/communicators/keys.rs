@@ -107,7 +107,7 @@ fn a_program_that_accepts_without_the_key_is_not_trusted() {
     assert_eq!(server.join().unwrap(), 0, "it is sent nothing more");
 }
 
-/// The same settings without the encryption of messages.
+/// Turns the encryption of messages off.
 fn unencrypted(settings: TcpSettings) -> TcpSettings {
     let messages = MessageSettings { tcp_encryption: false, ..settings.messages };
     TcpSettings { messages, ..settings }

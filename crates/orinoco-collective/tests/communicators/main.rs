@@ -172,6 +172,12 @@ suites! {
     };
     on_tcp_without_encryption, TcpPlain, TcpGroup, |path, rank, ranks, times| {
         let Times { deadline, silence } = times;
+        let messages = MessageSettings { deadline, silence, ..MessageSettings::default() };
+        let settings = TcpSettings { security: Security::Plaintext, messages };
+        TcpGroup::join(&Rendezvous::File(path.to_owned()), rank, ranks, settings)
+    };
+    on_tcp_with_authentication_only, TcpAuthenticated, TcpGroup, |path, rank, ranks, times| {
+        let Times { deadline, silence } = times;
         let usual = MessageSettings::default();
         let messages = MessageSettings { deadline, silence, tcp_encryption: false, ..usual };
         let settings = TcpSettings { security: Security::FileKey, messages };

@@ -60,6 +60,7 @@ divisible! {
     on_shm_without_single_copy ShmCopied
     on_tcp Tcp
     on_tcp_without_encryption TcpPlain
+    on_tcp_with_authentication_only TcpAuthenticated
     on_three_tcp_connections_without_busy_poll TcpSleeping
 }
 
