@@ -204,9 +204,9 @@ mod tests {
             cluster crossing: links of seat north
             epoch 3 uses TCP instead of RDMA: seat east cannot use RDMA
 
-            seat  state              interface  local address  remote address  transport        MTU   speed  round trip      rate
-            east  member       used  eth0       10.0.0.1       10.0.0.2        tcp, encrypted  1500  1 Gb/s      182 us  112 MB/s
-            east  member             eth1       -              10.0.1.2        -               1500  2 Gb/s           -         -
+            seat  state              interface  local address  remote address  transport   MTU   speed  round trip      rate
+            east  member       used  eth0       10.0.0.1       10.0.0.2        tcp        1500  1 Gb/s      182 us  112 MB/s
+            east  member             eth1       -              10.0.1.2        -          1500  2 Gb/s           -         -
             west  unreachable
 
             notes:
