@@ -7,6 +7,7 @@
 //!
 //! All reductions are in the order of the reduction tree, so results have the same bits for every size.
 
+mod cores;
 #[cfg(all(test, shuttle))]
 mod interleavings;
 mod join;
@@ -118,6 +119,8 @@ impl ShmGroup {
     }
 
     fn new(segment: Arc<Segment>, rank: usize, ranks: usize, settings: Settings, life: Life) -> Self {
+        let processes = (0..ranks).map(|rank| segment.pulse(rank).process.load(Ordering::Relaxed));
+        let cores = cores::count(processes);
         Self {
             segment,
             path: PathBuf::new(),
@@ -128,7 +131,7 @@ impl ShmGroup {
             exchanges: 0,
             messages: vec![PieceCounts::default(); ranks],
             single_copy_bytes: None,
-            waiting: Waiting::new(rank, ranks, settings, life.clock_ms()),
+            waiting: Waiting::new(rank, ranks, cores, settings, life.clock_ms()),
             _life: life,
         }
     }

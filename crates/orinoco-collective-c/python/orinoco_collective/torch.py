@@ -270,6 +270,13 @@ class ProcessGroupOrinoco(dist.ProcessGroup):
         return self._channels[key]
 
     def _join(self, name, members):
+        try:
+            return self._join_ranks(name, members)
+        except OrinocoError as error:
+            message = f"{error} (a group connects its ranks at its first operation, within the timeout of {self._deadline:g} s)"
+            raise OrinocoError(message, error.rank) from error
+
+    def _join_ranks(self, name, members):
         rank, ranks = members.index(self._own_rank), len(members)
         is_one_machine = len({self._machines[member] for member in members}) == 1
         transport = os.environ.get("ORINOCO_TRANSPORT") or ("shm" if is_one_machine else "tcp")

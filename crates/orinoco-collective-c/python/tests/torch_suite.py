@@ -2,7 +2,8 @@
 
     python torch_suite.py [-k NAME]
 
-Wherever a test asks for Gloo, it gets orinoco. EXPECTED lists the tests that cannot pass, with the reason; all others must.
+Wherever a test asks for Gloo, it gets orinoco. Tests that PyTorch itself skips for Gloo on this machine (no GPU, fewer ranks) are skipped; all
+others must pass.
 """
 
 import os

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, fence};
-use std::thread;
 use std::time::Duration;
 
 use super::Settings;
@@ -16,9 +15,8 @@ use crate::{CollectiveError, FailureCause};
 
 /// Looks at a flag before anything else, where each rank has a core: about 20 us, several times an exchange of short vectors.
 const LOOKS: u32 = if cfg!(shuttle) { 2 } else { 20_000 };
-/// The same where ranks share cores, as far as this rank sees: the other rank may be waiting for this one's core. 4 would be faster by a
-/// third for 3 ranks on 2 cores, but a rank that is bound to one core sees only that, and takes its group for one that shares it.
-const LOOKS_SHARED: u32 = if cfg!(shuttle) { 2 } else { 64 };
+/// The same where ranks share cores: the other rank may be waiting for this one's core.
+const LOOKS_SHARED: u32 = if cfg!(shuttle) { 2 } else { 4 };
 /// Times of giving way to other threads before sleeping, where ranks share cores.
 const YIELDS_SHARED: u32 = if cfg!(shuttle) { 1 } else { 2_000 };
 /// The first of them, which are timed by signs of life only: an exchange of short vectors takes fewer.
@@ -63,8 +61,14 @@ fn has_reached(count: u32, wanted: u32) -> bool {
 }
 
 impl Waiting {
-    pub(super) fn new(rank: usize, ranks: usize, settings: Settings, clock_ms: Arc<AtomicU64>) -> Self {
-        let cores = thread::available_parallelism().map_or(1, usize::from);
+    /// Bounds of a rank whose group has so many ranks on so many cores.
+    pub(super) fn new(
+        rank: usize,
+        ranks: usize,
+        cores: usize,
+        settings: Settings,
+        clock_ms: Arc<AtomicU64>,
+    ) -> Self {
         Self { shares_cores: ranks > cores, settings, clock_ms, recorder: Recorder::new(rank, ranks) }
     }
 
