@@ -16,8 +16,8 @@ use std::time::Duration;
 
 use half::{bf16, f16};
 use orinoco_collective::{
-    CollectiveError, Communicator, Element, GroupKey, PcieGroup, PcieSettings, ReduceOp, Security, Settings,
-    ShmGroup, reduce,
+    AllocateError, CollectiveError, Communicator, Element, GroupKey, PcieGroup, PcieSettings, ReduceOp,
+    Security, Settings, ShmGroup, VectorMemory, reduce,
 };
 use zerocopy::IntoBytes;
 
@@ -84,6 +84,8 @@ impl Mode {
 
 /// Elements of the vectors, and of the blocks of operations with blocks.
 const LENS: [usize; 5] = [0, 1, 13, 1000, 4097];
+/// Bytes from which a vector is in memory of the group.
+const LONG_BYTES: usize = 32 << 10;
 /// Elements of a vector that is longer than any buffer of a transport.
 const LONG: usize = 200_003;
 
@@ -147,6 +149,16 @@ fn vector<T: Value>(rank: usize, len: usize) -> Vec<T> {
     (0..len).map(|at| T::of((rank * 31 + at * 7) % 1013)).collect()
 }
 
+/// A vector in memory of the group, if it may be a message that the transport treats as long; else in ordinary memory.
+fn memory<T: Value>(group: &mut impl Communicator, vector: Vec<T>) -> Result<VectorMemory<T>, AllocateError> {
+    if size_of_val(&*vector) < LONG_BYTES {
+        return Ok(vector.into());
+    }
+    let mut memory = group.allocate(vector.len())?;
+    memory.copy_from_slice(&vector);
+    Ok(memory)
+}
+
 /// Result of a reduction of all ranks' vectors.
 fn reduced<T: Value>(op: ReduceOp, ranks: usize, len: usize) -> Vec<T> {
     let vectors: Vec<Vec<T>> = (0..ranks).map(|rank| vector(rank, len)).collect();
@@ -187,6 +199,13 @@ fn check_type<T: Value>(group: &mut impl Communicator) -> Result<usize, Box<dyn 
     let mut long = vector::<T>(group.rank(), LONG);
     group.all_reduce(ReduceOp::Max, &mut long)?;
     checker.expect("all-reduce", &long, &reduced(ReduceOp::Max, group.ranks(), LONG))?;
+    let mut long = memory(group, vector::<T>(group.rank(), LONG))?;
+    group.all_reduce(ReduceOp::Max, &mut long)?;
+    checker.expect(
+        "all-reduce in memory of the group",
+        &long,
+        &reduced(ReduceOp::Max, group.ranks(), LONG),
+    )?;
     check_messages::<T>(group, &mut checker)?;
     Ok(checker.results)
 }
@@ -199,28 +218,29 @@ fn check_copies<T: Value>(
 ) -> Result<(), Box<dyn Error>> {
     let (rank, ranks) = (group.rank(), group.ranks());
     let (root, zero) = (len % ranks, T::default());
-    let all: Vec<T> = (0..ranks).flat_map(|rank| vector(rank, len)).collect();
-    let own = vector::<T>(rank, len);
+    let all = memory(group, (0..ranks).flat_map(|rank| vector(rank, len)).collect::<Vec<T>>())?;
+    let own = memory(group, vector::<T>(rank, len))?;
 
-    let mut copied = own.clone();
+    let mut copied = memory(group, own.to_vec())?;
     group.broadcast(root, &mut copied)?;
     checker.expect("broadcast", &copied, &vector(root, len))?;
 
-    let mut gathered = vec![zero; len * ranks];
+    let mut gathered = memory(group, vec![zero; len * ranks])?;
     group.all_gather(&own, &mut gathered)?;
     checker.expect("all-gather", &gathered, &all)?;
 
-    let mut gathered = vec![zero; len * ranks];
+    let mut gathered = memory(group, vec![zero; len * ranks])?;
     group.gather(root, &own, &mut gathered)?;
     let unchanged = vec![zero; len * ranks];
     checker.expect("gather", &gathered, if rank == root { &all } else { &unchanged })?;
 
-    let mut block = vec![zero; len];
+    let mut block = memory(group, vec![zero; len])?;
     group.scatter(root, &all, &mut block)?;
     checker.expect("scatter", &block, &own)?;
 
-    let mut exchanged = vec![zero; len * ranks];
-    group.all_to_all(&vector::<T>(rank, len * ranks), &mut exchanged)?;
+    let mut exchanged = memory(group, vec![zero; len * ranks])?;
+    let blocks = memory(group, vector::<T>(rank, len * ranks))?;
+    group.all_to_all(&blocks, &mut exchanged)?;
     let block = |from| vector::<T>(from, len * ranks)[rank * len..(rank + 1) * len].to_vec();
     checker.expect("all-to-all", &exchanged, &(0..ranks).flat_map(block).collect::<Vec<T>>())?;
     Ok(())
@@ -238,22 +258,22 @@ fn check_uneven<T: Value>(
     let total = counts.iter().sum();
     let place = counts[..rank].iter().sum()..counts[..=rank].iter().sum::<usize>();
     let all: Vec<T> = (0..ranks).flat_map(|rank| vector(rank, counts[rank])).collect();
-    let own = vector::<T>(rank, counts[rank]);
+    let own = memory(group, vector::<T>(rank, counts[rank]))?;
 
-    let mut gathered = vec![zero; total];
+    let mut gathered = memory(group, vec![zero; total])?;
     group.all_gather_v(&own, &counts, &mut gathered)?;
     checker.expect("all-gather-v", &gathered, &all)?;
 
-    let mut gathered = vec![zero; total];
+    let mut gathered = memory(group, vec![zero; total])?;
     group.gather_v(root, &own, &counts, &mut gathered)?;
     let unchanged = vec![zero; total];
     checker.expect("gather-v", &gathered, if rank == root { &all } else { &unchanged })?;
 
-    let mut block = vec![zero; counts[rank]];
+    let mut block = memory(group, vec![zero; counts[rank]])?;
     group.scatter_v(root, &all, &counts, &mut block)?;
     checker.expect("scatter-v", &block, &own)?;
 
-    let mut block = vec![zero; counts[rank]];
+    let mut block = memory(group, vec![zero; counts[rank]])?;
     group.reduce_scatter_v(ReduceOp::Sum, &vector::<T>(rank, total), &counts, &mut block)?;
     checker.expect("reduce-scatter-v", &block, &reduced::<T>(ReduceOp::Sum, ranks, total)[place])?;
 
@@ -261,7 +281,7 @@ fn check_uneven<T: Value>(
     let to_all = |from: usize| (0..ranks).map(|to| between(from, to)).collect::<Vec<_>>();
     let from_all: Vec<usize> = (0..ranks).map(|from| between(from, rank)).collect();
     let input = |from: usize| vector::<T>(from, to_all(from).iter().sum());
-    let mut exchanged = vec![zero; from_all.iter().sum()];
+    let mut exchanged = memory(group, vec![zero; from_all.iter().sum()])?;
     group.all_to_all_v(&input(rank), &to_all(rank), &mut exchanged, &from_all)?;
     let block = |from: usize| {
         let start: usize = to_all(from)[..rank].iter().sum();
@@ -282,19 +302,19 @@ fn check_reductions<T: Value>(
     let (root, zero) = (len % ranks, T::default());
     let (expected, unchanged) = (reduced::<T>(op, ranks, len), vec![zero; len]);
 
-    let mut output = vector::<T>(rank, len);
+    let mut output = memory(group, vector::<T>(rank, len))?;
     group.all_reduce(op, &mut output)?;
     checker.expect("all-reduce", &output, &expected)?;
 
-    let mut output = vec![zero; len];
+    let mut output = memory(group, vec![zero; len])?;
     group.all_reduce_into(op, &vector::<T>(rank, len), &mut output)?;
     checker.expect("all-reduce into another vector", &output, &expected)?;
 
-    let mut output = vec![zero; len];
+    let mut output = memory(group, vec![zero; len])?;
     group.reduce(op, root, &vector::<T>(rank, len), &mut output)?;
     checker.expect("reduce", &output, if rank == root { &expected } else { &unchanged })?;
 
-    let mut block = vec![zero; len];
+    let mut block = memory(group, vec![zero; len])?;
     group.reduce_scatter(op, &vector::<T>(rank, len * ranks), &mut block)?;
     let whole = reduced::<T>(op, ranks, len * ranks);
     checker.expect("reduce-scatter", &block, &whole[rank * len..(rank + 1) * len])?;

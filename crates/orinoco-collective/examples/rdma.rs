@@ -1,30 +1,36 @@
 //! Two ranks on two machines with RDMA devices: counts and measures. The example `conformance` checks results.
 //!
-//!     rdma ADDRESS KEY_FILE RANK count|stream [RUNS]
+//!     rdma ADDRESS KEY_FILE RANK count|long|stream [RUNS]
 //!
 //! `ADDRESS` is that of rank 0, `KEY_FILE` a group key (`orinoco-group-key` and 64 hexadecimal digits, mode 0600), the same on both.
 //!
 //! | Mode | What |
 //! |---|---|
-//! | count | what a thousand all-reduces need: registrations, writes, completions |
+//! | count | what a thousand all-reduces of 8 bytes to 160 kB need: registrations, writes, completions |
+//! | long | what twenty all-reduces of 1 MiB need: the same, and copies |
 //! | stream | time of messages of 1 MiB from rank 0 to rank 1 |
 
 use std::error::Error;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use orinoco_collective::{Communicator, GroupKey, RdmaGroup, RdmaSettings, ReduceOp, Rendezvous, Security};
+use orinoco_collective::{
+    CollectiveError, Communicator, GroupKey, RdmaGroup, RdmaSettings, ReduceOp, Rendezvous, Security,
+    VectorMemory,
+};
 
 const RANKS: usize = 2;
 /// Bytes of a message of the stream.
 const MESSAGE: usize = 1 << 20;
 /// Messages of one run of the stream.
 const MESSAGES: usize = 32;
+/// All-reduces of as many bytes as a message that are counted.
+const LONG_CALLS: usize = 20;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [address, key, rank, mode, rest @ ..] = arguments.as_slice() else {
-        return Err("usage: rdma ADDRESS KEY_FILE RANK count|stream [RUNS]".into());
+        return Err("usage: rdma ADDRESS KEY_FILE RANK count|long|stream [RUNS]".into());
     };
     let rank: usize = rank.parse()?;
     let security = Security::GroupKey(GroupKey::read(Path::new(key))?);
@@ -35,6 +41,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     say(&format!("link: {}", group.transport().link()));
     match mode.as_str() {
         "count" => count(&mut group)?,
+        "long" => long(&mut group)?,
         "stream" => stream(&mut group, rest.first().map_or(Ok(5), |runs| runs.parse())?)?,
         _ => return Err(format!("there is no mode `{mode}`").into()),
     }
@@ -48,21 +55,37 @@ fn say(line: &str) {
 
 /// Counts of a thousand all-reduces of four sizes, after as many for which buffers grow.
 fn count(group: &mut RdmaGroup) -> Result<(), Box<dyn Error>> {
-    let run = |group: &mut RdmaGroup| -> Result<(), Box<dyn Error>> {
-        for number in 0..1_000 {
-            let mut vector = vec![1.0f32; [2, 500, 5_000, 40_000][number % 4]];
-            group.all_reduce(ReduceOp::Sum, &mut vector)?;
-        }
-        Ok(())
-    };
-    run(group)?;
+    let mut vectors: Vec<VectorMemory<f32>> =
+        [2, 500, 5_000, 40_000].into_iter().map(|len| group.allocate(len)).collect::<Result<_, _>>()?;
+    count_calls(group, "counted", |group| {
+        (0..1_000).try_for_each(|number| group.all_reduce(ReduceOp::Sum, &mut vectors[number % 4]))
+    })
+}
+
+/// Counts of twenty all-reduces of 1 MiB, after as many for which buffers grow.
+fn long(group: &mut RdmaGroup) -> Result<(), Box<dyn Error>> {
+    let mut vector = group.allocate::<f32>(MESSAGE / size_of::<f32>())?;
+    count_calls(group, "long", |group| {
+        (0..LONG_CALLS).try_for_each(|_| group.all_reduce(ReduceOp::Sum, &mut vector))
+    })
+}
+
+/// Makes calls twice, and shows what the second time needed.
+fn count_calls(
+    group: &mut RdmaGroup,
+    name: &str,
+    mut calls: impl FnMut(&mut RdmaGroup) -> Result<(), CollectiveError>,
+) -> Result<(), Box<dyn Error>> {
+    calls(group)?;
     let before = group.transport().counters();
-    run(group)?;
+    calls(group)?;
     let after = group.transport().counters();
     say(&format!(
-        "counted: registrations {} writes {} doorbells {} completions {} arrivals {}",
+        "{name}: registrations {} writes {} direct {} copied_bytes {} doorbells {} completions {} arrivals {}",
         after.registrations - before.registrations,
         after.writes - before.writes,
+        after.direct_writes - before.direct_writes,
+        after.copied_bytes - before.copied_bytes,
         after.doorbells - before.doorbells,
         after.completions - before.completions,
         after.arrivals - before.arrivals,
@@ -72,7 +95,8 @@ fn count(group: &mut RdmaGroup) -> Result<(), Box<dyn Error>> {
 
 #[expect(clippy::disallowed_methods, reason = "it measures real time")]
 fn stream(group: &mut RdmaGroup, runs: usize) -> Result<(), Box<dyn Error>> {
-    let mut message = vec![7u8; MESSAGE];
+    let mut message = group.allocate::<u8>(MESSAGE)?;
+    message.fill(7);
     for _ in 0..runs {
         group.barrier()?;
         let start = Instant::now();

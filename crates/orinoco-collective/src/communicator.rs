@@ -1,6 +1,6 @@
 use crate::caller::Caller;
 use crate::quantization::Shares;
-use crate::{CollectiveError, Element, QuantizedElement, ReduceOp};
+use crate::{AllocateError, CollectiveError, Element, QuantizedElement, ReduceOp, VectorMemory};
 
 /// Ranks that carry out collective operations together, as one of them.
 ///
@@ -20,6 +20,15 @@ pub trait Communicator {
 
     /// Number of ranks.
     fn ranks(&self) -> usize;
+
+    /// Allocates a vector of elements, all 0. Over RDMA, the device knows its memory: long messages go from such a vector, or into it, without
+    /// being copied. Allocate vectors once and use them again, since each takes a system call for each other rank. It concerns no other rank.
+    ///
+    /// # Errors
+    /// If there is not enough memory, or if the device does not take it: the limit of locked memory is too low, for one.
+    fn allocate<T: Element>(&mut self, len: usize) -> Result<VectorMemory<T>, AllocateError> {
+        Ok(vec![T::default(); len].into())
+    }
 
     /// Returns when all ranks have called it.
     fn barrier(&mut self) -> Result<(), CollectiveError>;

@@ -67,9 +67,10 @@ pub use element::{Element, reduce};
 pub use error::{CollectiveError, JoinError};
 pub use failure::FailureCause;
 pub use message::{
-    Engine, Failure, HEADER_BYTES, Header, Health, LinkFault, Memory, MessageGroup, MessageSettings, Moved,
-    NOTICE_BYTES, Notice, OperationPlan, Order, Position, RankSet, Refusal, Span, StreamReceiver,
-    StreamSender, TCP_CONNECTIONS_MAX, Transport, Tune, Uniform, Vote,
+    AllocateError, Engine, Failure, HEADER_BYTES, Header, Health, LinkFault, MappedMemory, Memory,
+    MessageGroup, MessageSettings, Moved, NOTICE_BYTES, Notice, OperationPlan, Order, Position, RankSet,
+    Refusal, Span, StreamReceiver, StreamSender, TCP_CONNECTIONS_MAX, Transport, Tune, Uniform, VectorMemory,
+    Vote,
 };
 pub use pcie::{Pcie, PcieGroup, PcieSettings};
 pub use quantization::QuantizedElement;

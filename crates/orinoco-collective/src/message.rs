@@ -19,16 +19,19 @@ mod transport;
 mod tuner;
 mod uniform;
 mod uniform_state;
+mod vector_memory;
+mod working_memory;
 
 #[cfg(test)]
 mod hostile;
 #[cfg(test)]
-mod simulated;
+pub(crate) mod simulated;
 
 pub(crate) use agreement::VOTING_RANKS_MAX;
 pub use agreement::{Position, RankSet, Uniform, Vote};
 pub use choice::Order;
 pub use engine::{Engine, Refusal};
+pub(crate) use engine::{Expected, MessageId};
 pub use group::{MessageGroup, MessageSettings, TCP_CONNECTIONS_MAX, Tune};
 pub use header::{HEADER_BYTES, Header};
 pub use health::Health;
@@ -36,5 +39,7 @@ pub(crate) use kernel::{Kernel, kernel_of};
 pub use memory::{Memory, Span};
 pub use notice::{Failure, NOTICE_BYTES, Notice};
 pub use plan::OperationPlan;
+pub(crate) use stream::{INLINE_BYTES, write_both};
 pub use stream::{Moved, StreamReceiver, StreamSender};
 pub use transport::{LinkFault, Transport};
+pub use vector_memory::{AllocateError, MappedMemory, VectorMemory};

@@ -4,17 +4,24 @@
 //! TCP. Messages travel over reliable queue pairs, one for each pair of ranks.
 //!
 //! What can be reckoned without a device ([`flow`], [`immediate`], [`slots`], [`endpoint`], [`port`]) is apart from the calls of
-//! libibverbs ([`verbs`]).
+//! libibverbs ([`verbs`]), and what uses a device ([`links`]) knows it by what it does ([`device`]): in tests, it is simulated.
 
 mod agreement;
+mod announcement;
+mod announcer;
+mod device;
 mod endpoint;
 pub(crate) mod error;
 mod flow;
 mod immediate;
 mod join;
+mod links;
 mod mtu;
 mod port;
+mod sender;
 mod settings;
+#[cfg(test)]
+mod simulated;
 mod slots;
 mod transport;
 mod verbs;

@@ -15,6 +15,8 @@ const TURNS: usize = 5;
 /// Bytes and number of the messages of one turn.
 const MESSAGE: u64 = 1 << 20;
 const MESSAGES: u64 = 32;
+/// Bytes of the header of a message.
+const HEADER_BYTES: u64 = 48;
 /// Least share of the rate of `ib_write_bw`.
 const SHARE_MIN: f64 = 0.8;
 
@@ -57,16 +59,34 @@ fn both(boards: &Boards, mode: &str, word: &str) -> [String; 2] {
 fn results_over_rdma_are_exact_and_a_steady_state_registers_nothing() {
     let Some(boards) = two_boards() else { return };
     check_results(conformance(&boards, "check"));
-    for counted in both(&boards, "count", "counted:") {
-        println!("{counted}");
-        let words: Vec<&str> = counted.split(' ').collect();
-        let count = |name: &str| -> u64 {
-            let at = words.iter().position(|word| *word == name).expect("a counter");
-            words[at + 1].parse().expect("a number")
-        };
-        assert_eq!(count("registrations"), 0);
-        assert!(count("writes") >= 1_000, "{counted}");
-        assert!(count("completions") <= count("writes") / 16 + 1, "{counted}");
+    for line in both(&boards, "count", "counted:") {
+        let counted = Counts::read(&line);
+        assert_eq!(counted.of("registrations"), 0, "{line}");
+        assert!(counted.of("writes") >= 1_000, "{line}");
+        assert!(counted.of("completions") <= counted.of("writes") / 16 + 1, "{line}");
+    }
+    for line in both(&boards, "long", "long:") {
+        let counted = Counts::read(&line);
+        assert_eq!(counted.of("registrations"), 0, "{line}");
+        assert!(counted.of("completions") <= counted.of("writes") / 16 + 1, "{line}");
+        // Headers are copied, and nothing else.
+        assert!(counted.of("direct") > 0, "{line}");
+        assert!(counted.of("copied_bytes") <= counted.of("writes") * HEADER_BYTES, "{line}");
+    }
+}
+
+/// A line of counters, each a name and a number.
+struct Counts<'a>(Vec<&'a str>);
+
+impl<'a> Counts<'a> {
+    fn read(line: &'a str) -> Self {
+        println!("{line}");
+        Self(line.split(' ').collect())
+    }
+
+    fn of(&self, name: &str) -> u64 {
+        let at = self.0.iter().position(|word| *word == name).expect("a counter");
+        self.0[at + 1].parse().expect("a number")
     }
 }
 

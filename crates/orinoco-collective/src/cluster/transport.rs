@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::connect::Seats;
-use crate::message::{Engine, Health, LinkFault, Memory, MessageGroup, MessageSettings, Transport};
+use crate::message::{
+    Engine, Health, LinkFault, MappedMemory, Memory, MessageGroup, MessageSettings, Transport,
+};
 use crate::rdma::{Agreed, Rdma, RdmaError, RdmaLink, RdmaPolicy, RdmaRequest, connect};
 use crate::tcp::{Contacts, EPOCH, Joined, Tcp, TcpGroup};
 use crate::{JoinError, Topology};
@@ -146,6 +148,27 @@ impl Transport for ClusterTransport {
         match &self.messages {
             Messages::Tcp(tcp) => tcp.keeps_whole(peer),
             Messages::Rdma(rdma) => rdma.keeps_whole(peer),
+        }
+    }
+
+    fn expected_bytes(&self) -> Option<usize> {
+        match &self.messages {
+            Messages::Tcp(tcp) => tcp.expected_bytes(),
+            Messages::Rdma(rdma) => rdma.expected_bytes(),
+        }
+    }
+
+    fn register(&mut self, memory: &Arc<MappedMemory>) -> Result<(), RdmaError> {
+        match &mut self.messages {
+            Messages::Tcp(tcp) => tcp.register(memory),
+            Messages::Rdma(rdma) => rdma.register(memory),
+        }
+    }
+
+    fn leave_vectors(&mut self) {
+        match &mut self.messages {
+            Messages::Tcp(tcp) => tcp.leave_vectors(),
+            Messages::Rdma(rdma) => rdma.leave_vectors(),
         }
     }
 

@@ -18,6 +18,9 @@ use crate::{Call, Local, Round, Transfer};
 /// [`sent`](Engine::sent); it shows each header that comes to [`accept`](Engine::accept), brings the payload to
 /// [`destination`](Engine::destination), and says [`arrived`](Engine::arrived). It may do so for all peers at once, in parts of any
 /// size. Copies and reductions are executed inside `begin`, `sent` and `arrived`.
+///
+/// A transport whose device reads a payload later says [`handed_over`](Engine::handed_over) first, and goes on with the next message. One whose
+/// device writes to destinations learns them from [`next_expected`](Engine::next_expected).
 pub struct Engine {
     rank: usize,
     epoch: u32,
@@ -36,6 +39,24 @@ pub struct Engine {
     early: Vec<Early>,
     /// Buffers for early messages, to be used again.
     spare: Vec<Vec<u8>>,
+    /// Bytes of a message from which it is told before it comes.
+    expected_bytes: usize,
+}
+
+/// Name of a message among those of one peer that can be under way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct MessageId {
+    pub(crate) operation: u32,
+    pub(crate) piece: u32,
+    pub(crate) message: u16,
+}
+
+/// A message for which an operation waits, or soon will.
+#[derive(Clone, Copy)]
+pub(crate) struct Expected {
+    pub(crate) id: MessageId,
+    /// None if the message comes before its round, and goes to a buffer first.
+    place: Option<Place>,
 }
 
 /// A piece under way.
@@ -54,6 +75,11 @@ struct Piece {
 #[derive(Default)]
 struct Link {
     outgoing: VecDeque<Outgoing>,
+    /// So many of them, the first ones, are handed over to a device and not sent.
+    handed: usize,
+    /// Long messages that are expected, and those that have arrived; not asked for yet.
+    expected: VecDeque<Expected>,
+    arrived: VecDeque<MessageId>,
     /// Message that is being received.
     incoming: Option<Incoming>,
     /// It keeps payloads whole by itself: they have no checksum.
@@ -124,7 +150,13 @@ impl Engine {
             links: (0..ranks).map(|_| Link::default()).collect(),
             early: Vec::new(),
             spare: Vec::new(),
+            expected_bytes: usize::MAX,
         }
+    }
+
+    /// Tells of messages of at least so many bytes before they come: by [`Engine::next_expected`].
+    pub(crate) fn tell_of_messages_from(&mut self, bytes: usize) {
+        self.expected_bytes = bytes;
     }
 
     /// Sends payloads to `peer` without a checksum, and expects none: the link keeps them whole by itself. Both ends must do so.
@@ -181,14 +213,14 @@ impl Engine {
 
     /// Whether there is a message to send to `peer`.
     pub fn has_message(&self, peer: usize) -> bool {
-        !self.links[peer].outgoing.is_empty()
+        self.links[peer].outgoing.len() > self.links[peer].handed
     }
 
-    /// Header of the message that is to be sent to `peer` next. It stays the same until [`Engine::sent`].
+    /// Header of the message that is to be sent to `peer` next. It stays the same until [`Engine::sent`] or [`Engine::handed_over`].
     pub fn next_message(&mut self, peer: usize, memory: &Memory<'_>) -> Option<Header> {
         let plan = self.plan.as_deref()?;
         let link = &mut self.links[peer];
-        let outgoing = link.outgoing.front_mut()?;
+        let outgoing = link.outgoing.get_mut(link.handed)?;
         if outgoing.header.is_none() {
             let transfer = &plan.schedule(outgoing.piece).rounds[outgoing.round].sends[outgoing.send];
             let spans = transfer.regions.iter().map(|region| plan.span(outgoing.piece, *region));
@@ -209,21 +241,36 @@ impl Engine {
 
     /// Consecutive bytes of the payload of the next message for `peer`, from `offset` on. Empty at its end.
     pub fn payload<'m>(&self, peer: usize, memory: &'m Memory<'_>, offset: usize) -> &'m [u8] {
-        let (Some(plan), Some(outgoing)) = (&self.plan, self.links[peer].outgoing.front()) else {
+        let link = &self.links[peer];
+        let (Some(plan), Some(outgoing)) = (&self.plan, link.outgoing.get(link.handed)) else {
             return &[];
         };
         let transfer = &plan.schedule(outgoing.piece).rounds[outgoing.round].sends[outgoing.send];
         plan.rest(outgoing.piece, transfer, offset).map_or(&[], |span| memory.bytes(span))
     }
 
-    /// The next message for `peer` is sent, and its memory may change.
+    /// A device has the next message for `peer`, and reads its memory until it is [`sent`](Engine::sent).
+    ///
+    /// # Panics
+    /// If there was none.
+    pub(crate) fn handed_over(&mut self, peer: usize) {
+        assert!(self.has_message(peer), "a message that was handed over");
+        let link = &mut self.links[peer];
+        link.handed += 1;
+        link.sent = link.sent.wrapping_add(1);
+    }
+
+    /// The oldest message for `peer` that is not sent is, and its memory may change.
     ///
     /// # Panics
     /// If there was none.
     pub fn sent(&mut self, peer: usize, memory: &mut Memory<'_>) {
+        if self.links[peer].handed == 0 {
+            self.handed_over(peer);
+        }
         let link = &mut self.links[peer];
+        link.handed -= 1;
         let outgoing = link.outgoing.pop_front().expect("a message that was sent");
-        link.sent = link.sent.wrapping_add(1);
         let at = self.active_place(outgoing.piece).expect("a piece under way");
         self.active[at].unsent -= 1;
         self.advance(at, memory);
@@ -259,8 +306,39 @@ impl Engine {
             return Ok(false);
         }
         let incoming = self.incoming(peer, header, &plan)?;
+        if incoming.early.is_some() && header.len >= self.expected_bytes as u64 {
+            self.links[peer].expected.push_back(Expected { id: header.id(), place: None });
+        }
         self.links[peer].incoming = Some(incoming);
         Ok(true)
+    }
+
+    /// A long message that `peer` sends next, or soon, unless it was told before. Each is told once.
+    pub(crate) fn next_expected(&mut self, peer: usize) -> Option<Expected> {
+        self.links[peer].expected.pop_front()
+    }
+
+    /// A message that was expected and has arrived. Each is told once.
+    pub(crate) fn next_arrived(&mut self, peer: usize) -> Option<MessageId> {
+        self.links[peer].arrived.pop_front()
+    }
+
+    /// The message of `peer` that was accepted and has not arrived.
+    pub(crate) fn incoming_id(&self, peer: usize) -> Option<MessageId> {
+        self.links[peer].incoming.as_ref().map(|incoming| incoming.header.id())
+    }
+
+    /// Memory for an expected message, if it is of the operation under way and has one destination.
+    pub(crate) fn expected_destination<'m>(
+        &self,
+        expected: &Expected,
+        memory: &'m mut Memory<'_>,
+    ) -> Option<&'m mut [u8]> {
+        let (plan, place) = (self.plan.as_ref()?, expected.place?);
+        match place.transfer(plan).regions.as_slice() {
+            [region] => Some(memory.bytes_mut(plan.span(place.piece, *region))),
+            _ => None,
+        }
     }
 
     /// Memory for the payload of the message from `peer`, from `offset` on. Empty at its end.
@@ -292,6 +370,9 @@ impl Engine {
         let link = &mut self.links[peer];
         let Incoming { header, place, early } = link.incoming.take().expect("a message that was accepted");
         link.received = link.received.wrapping_add(1);
+        if header.len >= self.expected_bytes as u64 {
+            link.arrived.push_back(header.id());
+        }
         let at = self.active_place(place.piece).expect("a piece under way waits for it");
         let plan = self.plan.as_ref().expect("a plan of the operation under way");
         let found = || match &early {
@@ -401,6 +482,26 @@ impl Engine {
             self.links[transfer.peer].outgoing.push_back(outgoing);
         }
         self.take_early(at, memory);
+        if self.expected_bytes < usize::MAX {
+            self.expect_round(at, &plan);
+        }
+    }
+
+    /// Tells of the long messages of a piece's round that have not come and are not coming.
+    fn expect_round(&mut self, at: usize, plan: &OperationPlan) {
+        let piece = &self.active[at];
+        let round = &plan.schedule(piece.number).rounds[piece.round];
+        for (receive, transfer) in round.receives.iter().enumerate() {
+            let place = Place { piece: piece.number, round: piece.round, receive };
+            let link = &mut self.links[transfer.peer];
+            let is_coming = link.incoming.as_ref().is_some_and(|incoming| incoming.place == place);
+            if piece.received[receive] || is_coming || plan.message_bytes(transfer) < self.expected_bytes {
+                continue;
+            }
+            let message = place.message(plan, transfer.peer);
+            let id = MessageId { operation: self.operation, piece: piece.number, message };
+            link.expected.push_back(Expected { id, place: Some(place) });
+        }
     }
 
     /// Brings early messages of a piece's round to their places.
@@ -446,6 +547,16 @@ impl Place {
             of_peer.map(move |(receive, _)| Self { piece, round, receive })
         });
         receives.into_iter().nth(usize::from(message))
+    }
+
+    /// The number of the message among the piece's messages from its peer: the inverse of `find`.
+    fn message(self, plan: &OperationPlan, peer: usize) -> u16 {
+        let rounds = plan.schedule(self.piece).rounds.iter().take(self.round + 1).enumerate();
+        let of_peer = |(round, steps): (usize, &Round)| {
+            let most = if round == self.round { self.receive } else { steps.receives.len() };
+            steps.receives[..most].iter().filter(|receive| receive.peer == peer).count()
+        };
+        u16::try_from(rounds.map(of_peer).sum::<usize>()).expect("a schedule with few messages")
     }
 
     fn transfer(self, plan: &OperationPlan) -> &Transfer {

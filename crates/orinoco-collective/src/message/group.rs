@@ -15,6 +15,8 @@ use super::memory::Memory;
 use super::plan::OperationPlan;
 use super::transport::Transport;
 use super::uniform_state::UniformState;
+use super::vector_memory::{AllocateError, VectorMemory};
+use super::working_memory::WorkingMemory;
 use crate::call::Call;
 use crate::caller::Caller;
 use crate::clock::Ticks;
@@ -101,9 +103,8 @@ pub struct MessageGroup<T> {
     probe_input: Vec<u8>,
     /// Time at which the last operation that waited began to give way to others.
     gave_way: Option<Ticks>,
-    /// Working memory. Its elements are aligned for every data type.
-    scratch: Vec<u64>,
-    partial: Vec<u64>,
+    scratch: WorkingMemory,
+    partial: WorkingMemory,
     epoch: u32,
     origin: Ticks,
     recorder: Recorder,
@@ -141,6 +142,9 @@ impl<T: Transport> MessageGroup<T> {
         (0..topology.ranks())
             .filter(|peer| transport.keeps_whole(*peer))
             .for_each(|peer| engine.trust_link(peer));
+        if let Some(bytes) = transport.expected_bytes() {
+            engine.tell_of_messages_from(bytes);
+        }
         let recorder = Recorder::new(rank, topology.ranks());
         let uniform_state = settings.uniform.map(|_| UniformState::new(&topology, rank));
         Self {
@@ -153,8 +157,8 @@ impl<T: Transport> MessageGroup<T> {
             tuned: None,
             probe_input: Vec::new(),
             gave_way: None,
-            scratch: Vec::new(),
-            partial: Vec::new(),
+            scratch: WorkingMemory::default(),
+            partial: WorkingMemory::default(),
             epoch,
             origin: Ticks::now(),
             recorder,
@@ -221,6 +225,7 @@ impl<T: Transport> MessageGroup<T> {
             true => self.run_uniform(call, plan, input, output),
             false => self.run_plan(call, plan, input, output),
         };
+        self.transport.leave_vectors();
         let end = Ticks::now();
         self.recorder.end(&result, millis(end.since(self.origin)));
         if result.is_ok() {
@@ -259,10 +264,9 @@ impl<T: Transport> MessageGroup<T> {
         output: &mut [u8],
     ) -> Result<(), CollectiveError> {
         let (mut scratch, mut partial) = (mem::take(&mut self.scratch), mem::take(&mut self.partial));
-        grow(&mut scratch, plan.scratch_bytes());
-        grow(&mut partial, plan.partial_bytes());
-        let (of_elements, of_partials) = (scratch.as_mut_bytes(), partial.as_mut_bytes());
-        let mut memory = Memory { input, output, scratch: of_elements, partial: of_partials };
+        scratch.grow(plan.scratch_bytes(), &mut self.transport);
+        partial.grow(plan.partial_bytes(), &mut self.transport);
+        let mut memory = Memory { input, output, scratch: scratch.bytes(), partial: partial.bytes() };
         self.engine.begin(call, plan, &mut memory);
         let result = self.drive(attempt, &mut memory);
         (self.scratch, self.partial) = (scratch, partial);
@@ -423,6 +427,15 @@ impl<T: Transport> Communicator for MessageGroup<T> {
 
     fn ranks(&self) -> usize {
         self.engine.ranks()
+    }
+
+    fn allocate<E: Element>(&mut self, len: usize) -> Result<VectorMemory<E>, AllocateError> {
+        if self.transport.expected_bytes().is_none() {
+            return Ok(vec![E::default(); len].into());
+        }
+        let (vector, memory) = VectorMemory::map(len)?;
+        self.transport.register(&memory)?;
+        Ok(vector)
     }
 
     fn barrier(&mut self) -> Result<(), CollectiveError> {
@@ -641,12 +654,4 @@ impl Timed {
 
 fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
-}
-
-/// Makes working memory at least so long.
-fn grow(memory: &mut Vec<u64>, bytes: usize) {
-    let words = bytes.div_ceil(size_of::<u64>());
-    if memory.len() < words {
-        memory.resize(words, 0);
-    }
 }

@@ -17,6 +17,7 @@
 //! | 40-43 | 0 |
 //! | 44-47 | CRC32C of the bytes before |
 
+use super::engine::MessageId;
 use crate::{Algorithm, Call};
 
 /// Bytes of a header.
@@ -44,6 +45,11 @@ pub struct Header {
 }
 
 impl Header {
+    /// Name of the message among those of its sender.
+    pub(crate) fn id(&self) -> MessageId {
+        MessageId { operation: self.operation, piece: self.piece, message: self.message }
+    }
+
     /// Bytes of the message's payload.
     pub fn payload_len(&self) -> u64 {
         self.len

@@ -22,10 +22,10 @@ impl Span {
 /// Memory of a rank during one operation: the caller's vectors, and working memory of the group.
 pub struct Memory<'a> {
     /// `None` if the input is the same memory as the output.
-    pub(super) input: Option<&'a [u8]>,
-    pub(super) output: &'a mut [u8],
-    pub(super) scratch: &'a mut [u8],
-    pub(super) partial: &'a mut [u8],
+    pub(crate) input: Option<&'a [u8]>,
+    pub(crate) output: &'a mut [u8],
+    pub(crate) scratch: &'a mut [u8],
+    pub(crate) partial: &'a mut [u8],
 }
 
 impl Memory<'_> {

@@ -1,6 +1,6 @@
 //! Groups of ranks in virtual time: every operation, over links with delays, and with every fault that a link or a rank can have.
 
-mod calls;
+pub(crate) mod calls;
 mod net;
 mod rank;
 mod uniform;
@@ -59,7 +59,7 @@ fn random_fault(rng: &mut Rng, ranks: usize) -> Fault {
     }
 }
 
-fn random_call(rng: &mut Rng, ranks: usize) -> Planned {
+pub(crate) fn random_call(rng: &mut Rng, ranks: usize) -> Planned {
     let count = match rng.u32(..4) {
         0 => rng.usize(..3),
         1 => rng.usize(..64),

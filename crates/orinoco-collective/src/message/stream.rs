@@ -21,7 +21,7 @@ pub enum Moved {
 }
 
 /// Most bytes of a payload that is sent in one piece with its header: copying it takes less time than a second slice.
-const INLINE_BYTES: usize = 512;
+pub(crate) const INLINE_BYTES: usize = 512;
 
 /// Sends a rank's messages to one peer.
 pub struct StreamSender {
@@ -75,7 +75,7 @@ impl StreamSender {
 }
 
 /// Writes the rest of a header and of a payload, as one slice if they are short.
-fn write_both(
+pub(crate) fn write_both(
     header: &[u8],
     payload: &[u8],
     inline: &mut [u8; HEADER_BYTES + INLINE_BYTES],
@@ -131,6 +131,20 @@ impl StreamReceiver {
             State::Header | State::Payload(..) => Vec::new(),
         };
         [&header[..], &self.staging[self.start..self.end]].concat()
+    }
+
+    /// Notes that so many bytes of the message under way, the next ones, have come to their destination without this receiver.
+    ///
+    /// # Errors
+    /// If no message is under way that is so long.
+    pub(crate) fn placed(&mut self, bytes: usize) -> Result<(), Refusal> {
+        match &mut self.state {
+            State::Payload(offset, len) if bytes as u64 <= len.saturating_sub(*offset as u64) => {
+                *offset += bytes;
+                Ok(())
+            }
+            _ => Err(Refusal::Unexpected),
+        }
     }
 
     /// Bytes that are missing of the message under way.

@@ -1,8 +1,11 @@
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::engine::{Engine, Refusal};
 use super::health::Health;
 use super::memory::Memory;
+use super::vector_memory::MappedMemory;
+use crate::RdmaError;
 
 /// Carries the messages of one rank.
 pub trait Transport {
@@ -21,6 +24,23 @@ pub trait Transport {
 
     /// Whether the link with a peer keeps payloads whole by itself, at both ends. Others have a checksum.
     fn keeps_whole(&self, peer: usize) -> bool;
+
+    /// Bytes of a message from which its destination is to be known before it comes; `None` if this transport needs to know none.
+    fn expected_bytes(&self) -> Option<usize> {
+        None
+    }
+
+    /// Has the device read and write memory by itself, for as long as this transport lives, or until nobody else holds the memory.
+    ///
+    /// # Errors
+    /// If the device does not take the memory.
+    fn register(&mut self, memory: &Arc<MappedMemory>) -> Result<(), RdmaError> {
+        let _ = memory;
+        Ok(())
+    }
+
+    /// Ends an operation, well or not: afterwards, no device reads or writes its vectors. After a failure, that may end the links.
+    fn leave_vectors(&mut self) {}
 
     /// Looks at the group's health, or changes it.
     fn health<R>(&self, look: impl FnOnce(&mut Health) -> R) -> R;

@@ -1,17 +1,17 @@
 //! Record with which two ranks connect their queue pairs. They exchange it over the authenticated connection of their join.
 //!
-//! Wire format, version 1: 64 bytes, numbers in little-endian order.
+//! Wire format, version 2: 64 bytes, numbers in little-endian order.
 //!
 //! | Bytes | Content |
 //! |---|---|
 //! | 0-7 | `ORINRDMA` |
-//! | 8-9 | version of the wire format: 1 |
+//! | 8-9 | version of the wire format: 2 |
 //! | 10 | 1, or 0 if the sender has no usable RDMA device: everything up to the checksum is 0 then |
 //! | 11 | largest packet: 1 to 5 for 256 to 4096 bytes |
 //! | 12-15 | number of the queue pair |
 //! | 16-19 | number of its first packet |
 //! | 20-35 | GID of the sender's port |
-//! | 36-43 | address of the sender's ring |
+//! | 36-43 | address of the sender's ring, with places for announcements behind it |
 //! | 44-47 | its key |
 //! | 48-51 | bytes of the ring |
 //! | 52-55 | most bytes of a write |
@@ -25,7 +25,7 @@ use super::mtu::Mtu;
 /// Bytes of a record.
 pub(super) const ENDPOINT_BYTES: usize = 64;
 const MAGIC: &[u8; 8] = b"ORINRDMA";
-const VERSION: u16 = 1;
+const VERSION: u16 = 2;
 const READY: u8 = 1;
 const CHECKED_BYTES: usize = ENDPOINT_BYTES - 4;
 /// Queue pairs and packets have numbers of 24 bits.

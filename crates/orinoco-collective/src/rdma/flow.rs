@@ -3,26 +3,34 @@
 //! Each direction of a link is a ring in the receiver's memory. The sender writes pieces of at most [`CHUNK_BYTES`] into it, one
 //! after the other, each with [`Immediate`] data. When the receiver has read whole writes, it returns a credit for each, with its
 //! next write or, before the sender can run out of them, with one of its own. Here are the numbers only, without memory.
+//!
+//! Between two writes into the ring there may be direct writes: parts of a payload that go to its destination at once. They take no bytes of the
+//! ring, and count as read in their turn. The credit for the last one of a message is returned at once, since the sender waits for it: until
+//! then its vector must not change.
 
 use std::collections::VecDeque;
 
 use thiserror::Error;
 
-use super::immediate::{CREDITS_MAX, Immediate, LEN_MAX, Number};
+use super::immediate::{CREDITS_MAX, Content, Immediate, LEN_MAX, Number};
 use crate::HEADER_BYTES;
 
 /// Most bytes of one write: at 10 Gb/s they take 200 us, long enough that what a write costs at both ends does not count. A message of 512 KiB,
 /// the usual piece, takes two writes with its header.
-pub(super) const CHUNK_BYTES: usize = (256 << 10) + HEADER_BYTES;
+pub(super) const CHUNK_BYTES: usize = PART_BYTES + HEADER_BYTES;
+/// Most bytes of a payload in one write. Tests have short vectors, and as many writes.
+pub(super) const PART_BYTES: usize = if cfg!(test) { 1 << 10 } else { 256 << 10 };
 /// Bytes of a ring: a window of four chunks.
 pub(super) const RING_BYTES: usize = 4 * CHUNK_BYTES;
 /// Most writes without a credit, for short ones.
 pub(super) const WRITES_MAX: usize = 64;
 /// Writes after which credits are returned by a write of their own; or the bytes of a chunk.
 const CREDITS_DUE: usize = WRITES_MAX / 4;
-/// Most writes that the peer may make before this rank looks: those with bytes, those that only return credits (a quarter of the
-/// window each), and the last one of a rank that leaves.
-pub(super) const ARRIVALS_MAX: usize = WRITES_MAX + WRITES_MAX / CREDITS_DUE + RING_BYTES / CHUNK_BYTES + 1;
+/// Most writes that the peer may make before this rank looks: those of a window, those that only return credits (one for each write of
+/// this rank at most), announcements, and the last one of a rank that leaves.
+pub(super) const ARRIVALS_MAX: usize = 2 * WRITES_MAX + ANNOUNCEMENTS_MAX + 1;
+/// Most announcements of messages that have not arrived.
+pub(super) const ANNOUNCEMENTS_MAX: usize = if cfg!(test) { 2 } else { 16 };
 
 const _: () = assert!(CHUNK_BYTES <= LEN_MAX && WRITES_MAX <= CREDITS_MAX);
 
@@ -53,8 +61,17 @@ pub(super) struct Flow {
 struct Outgoing {
     next: usize,
     used: usize,
-    /// Bytes of the writes without a credit, the oldest first.
-    writes: VecDeque<usize>,
+    /// The writes without a credit, the oldest first.
+    writes: VecDeque<Written>,
+}
+
+/// A write without a credit.
+#[derive(Clone, Copy)]
+enum Written {
+    /// So many bytes of the ring.
+    Ring(usize),
+    /// A direct write, and whether it is the last one of its message.
+    Direct { is_last: bool },
 }
 
 /// This rank's ring.
@@ -62,13 +79,23 @@ struct Outgoing {
 struct Incoming {
     next: usize,
     unread: usize,
-    /// Bytes of the writes that are not read to their end.
-    writes: VecDeque<usize>,
+    /// The writes that are not read to their end.
+    writes: VecDeque<Arrived>,
     /// Bytes that are read of the first of them.
     read: usize,
     /// Writes that are read, for which credits are to be returned, and their bytes.
     credits: usize,
     credit_bytes: usize,
+    /// Whether the peer waits for them.
+    is_awaited: bool,
+}
+
+/// A write that is not read.
+#[derive(Clone, Copy)]
+enum Arrived {
+    /// So many bytes of the ring.
+    Ring(usize),
+    Direct,
 }
 
 impl Flow {
@@ -91,57 +118,90 @@ impl Flow {
         );
         outgoing.next = (outgoing.next + area.len) % RING_BYTES;
         outgoing.used += area.len;
-        outgoing.writes.push_back(area.len);
-        self.immediate(area.len)
+        outgoing.writes.push_back(Written::Ring(area.len));
+        self.immediate(Content::Ring(area.len))
+    }
+
+    /// Notes a direct write. Returns its immediate data, or `None` if the window is used up.
+    pub(super) fn direct(&mut self, is_last: bool) -> Option<Immediate> {
+        if self.outgoing.writes.len() >= WRITES_MAX {
+            return None;
+        }
+        self.outgoing.writes.push_back(Written::Direct { is_last });
+        Some(self.immediate(Content::Direct))
+    }
+
+    /// Immediate data of an announcement.
+    pub(super) fn announcement(&mut self) -> Immediate {
+        self.immediate(Content::Announcement)
     }
 
     /// Immediate data of a write that only returns credits, if so many are due that the peer might wait for them.
     pub(super) fn due_credits(&mut self) -> Option<Immediate> {
-        let Incoming { credits, credit_bytes, .. } = self.incoming;
-        (credits >= CREDITS_DUE || credit_bytes >= CHUNK_BYTES).then(|| self.immediate(0))
+        let Incoming { credits, credit_bytes, is_awaited, .. } = self.incoming;
+        let is_due = is_awaited || credits >= CREDITS_DUE || credit_bytes >= CHUNK_BYTES;
+        is_due.then(|| self.immediate(Content::Ring(0)))
     }
 
     /// Immediate data of a write without bytes, whether credits are due or not.
     pub(super) fn last(&mut self) -> Immediate {
-        self.immediate(0)
+        self.immediate(Content::Ring(0))
     }
 
-    fn immediate(&mut self, len: usize) -> Immediate {
+    fn immediate(&mut self, content: Content) -> Immediate {
         let number = self.next_sent;
         self.next_sent = number.next();
-        self.incoming.credit_bytes = 0;
-        Immediate { len, credits: std::mem::take(&mut self.incoming.credits), number }
+        (self.incoming.credit_bytes, self.incoming.is_awaited) = (0, false);
+        Immediate { content, credits: std::mem::take(&mut self.incoming.credits), number }
     }
 
-    /// Notes a write of the peer.
+    /// Notes a write of the peer. Returns how many direct messages of this rank it has read.
     ///
     /// # Errors
     /// If the peer cannot have made it: it comes from elsewhere, or the peer does not do as this version does.
-    pub(super) fn arrived(&mut self, immediate: Immediate) -> Result<(), Impossible> {
-        let Immediate { len, credits, number } = immediate;
+    pub(super) fn arrived(&mut self, immediate: Immediate) -> Result<usize, Impossible> {
+        let Immediate { content, credits, number } = immediate;
         let Self { outgoing, incoming, .. } = self;
-        let end = (incoming.next + incoming.unread) % RING_BYTES;
-        let held = incoming.unread + incoming.read + incoming.credit_bytes;
-        let is_possible = number == self.next_received
-            && credits <= outgoing.writes.len()
-            && len <= CHUNK_BYTES.min(RING_BYTES - end)
-            && held + len <= RING_BYTES
-            && (len == 0 || incoming.writes.len() + incoming.credits < WRITES_MAX);
-        if !is_possible {
+        let has_room = incoming.writes.len() + incoming.credits < WRITES_MAX;
+        let is_content_possible = match content {
+            Content::Announcement | Content::Ring(0) => true,
+            Content::Direct => has_room,
+            Content::Ring(len) => {
+                let end = (incoming.next + incoming.unread) % RING_BYTES;
+                let held = incoming.unread + incoming.read + incoming.credit_bytes;
+                has_room && len <= CHUNK_BYTES.min(RING_BYTES - end) && held + len <= RING_BYTES
+            }
+        };
+        if number != self.next_received || credits > outgoing.writes.len() || !is_content_possible {
             return Err(Impossible(immediate));
         }
         self.next_received = number.next();
-        outgoing.used -= outgoing.writes.drain(..credits).sum::<usize>();
-        if len > 0 {
-            incoming.writes.push_back(len);
-            incoming.unread += len;
+        match content {
+            Content::Announcement | Content::Ring(0) => {}
+            Content::Direct => incoming.writes.push_back(Arrived::Direct),
+            Content::Ring(len) => {
+                incoming.writes.push_back(Arrived::Ring(len));
+                incoming.unread += len;
+            }
         }
-        Ok(())
+        let mut messages = 0;
+        for write in outgoing.writes.drain(..credits) {
+            match write {
+                Written::Ring(len) => outgoing.used -= len,
+                Written::Direct { is_last } => messages += usize::from(is_last),
+            }
+        }
+        Ok(messages)
     }
 
-    /// The next bytes that can be read at once, up to the ring's end. Empty if there are none.
+    /// The next bytes of the ring that can be read at once, up to its end or to a direct write. Empty if there are none.
     pub(super) fn readable(&self) -> Area {
-        let Incoming { next, unread, .. } = self.incoming;
+        let Incoming { next, read, .. } = self.incoming;
+        let writes = self.incoming.writes.iter().map_while(|write| match write {
+            Arrived::Ring(len) => Some(*len),
+            Arrived::Direct => None,
+        });
+        let unread = writes.sum::<usize>() - read;
         Area { start: next, len: unread.min(RING_BYTES - next) }
     }
 
@@ -152,12 +212,29 @@ impl Flow {
         incoming.next = (incoming.next + len) % RING_BYTES;
         incoming.unread -= len;
         incoming.read += len;
-        while let Some(write) = incoming.writes.front().copied().filter(|write| *write <= incoming.read) {
+        while let Some(Arrived::Ring(write)) = incoming.writes.front().copied() {
+            if write > incoming.read {
+                break;
+            }
             incoming.writes.pop_front();
             incoming.read -= write;
             incoming.credits += 1;
             incoming.credit_bytes += write;
         }
+    }
+
+    /// Whether a direct write comes next.
+    pub(super) fn is_direct_next(&self) -> bool {
+        matches!(self.incoming.writes.front(), Some(Arrived::Direct))
+    }
+
+    /// Notes that the direct write that came next is read. `is_last`: it was the last one of its message.
+    pub(super) fn read_direct(&mut self, is_last: bool) {
+        assert!(self.is_direct_next(), "no direct write comes next");
+        let incoming = &mut self.incoming;
+        incoming.writes.pop_front();
+        incoming.credits += 1;
+        incoming.is_awaited |= is_last;
     }
 
     /// Whether the window is used up, so that the peer's credits are awaited.
@@ -180,6 +257,10 @@ mod tests {
         arrivals: VecDeque<Immediate>,
         sent: usize,
         received: usize,
+        /// Direct messages that were sent, of which is known that they were read, and that were received.
+        direct_sent: usize,
+        direct_read: usize,
+        direct_received: usize,
     }
 
     /// The byte at a place of a stream.
@@ -200,7 +281,12 @@ mod tests {
     fn receive(end: &mut End, peer: &mut End, most: usize) {
         assert!(end.arrivals.len() <= ARRIVALS_MAX, "{} writes at once", end.arrivals.len());
         while let Some(immediate) = end.arrivals.pop_front() {
-            end.flow.arrived(Immediate::decode(immediate.encode())).expect("a possible write");
+            let read = end.flow.arrived(Immediate::decode(immediate.encode())).expect("a possible write");
+            end.direct_read += read;
+        }
+        while end.flow.is_direct_next() {
+            end.flow.read_direct(true);
+            end.direct_received += 1;
         }
         let Area { start, len } = end.flow.readable();
         let len = len.min(most);
@@ -215,12 +301,19 @@ mod tests {
     #[derive(Debug, Clone, Copy)]
     enum Step {
         Send(usize),
+        SendDirect,
+        Announce,
         Receive(usize),
     }
 
     fn steps() -> impl Strategy<Value = Vec<(bool, Step)>> {
         let len = prop_oneof![1usize..200, 1usize..3 * CHUNK_BYTES];
-        let step = prop_oneof![len.clone().prop_map(Step::Send), len.prop_map(Step::Receive)];
+        let step = prop_oneof![
+            len.clone().prop_map(Step::Send),
+            len.prop_map(Step::Receive),
+            Just(Step::SendDirect),
+            Just(Step::Announce)
+        ];
         prop::collection::vec((any::<bool>(), step), 1..400)
     }
 
@@ -236,16 +329,28 @@ mod tests {
                     Step::Send(wanted) => {
                         send(end, peer, wanted);
                     }
+                    Step::SendDirect => {
+                        let immediate = end.flow.direct(true);
+                        end.direct_sent += usize::from(immediate.is_some());
+                        peer.arrivals.extend(immediate);
+                    }
+                    // There is one at a time here.
+                    Step::Announce if peer.arrivals.is_empty() => {
+                        peer.arrivals.push_back(end.flow.announcement());
+                    }
+                    Step::Announce => {}
                     Step::Receive(most) => receive(end, peer, most),
                 }
             }
             // Whatever was done before, both can send again once all is read.
             let [first, second] = &mut ends;
-            for _ in 0..4 {
+            for _ in 0..2 * WRITES_MAX {
                 receive(first, second, RING_BYTES);
                 receive(second, first, RING_BYTES);
             }
             prop_assert_eq!((first.received, second.received), (second.sent, first.sent));
+            prop_assert_eq!((first.direct_received, second.direct_received), (second.direct_sent, first.direct_sent));
+            prop_assert_eq!((first.direct_read, second.direct_read), (first.direct_sent, second.direct_sent));
             prop_assert!(send(first, second, CHUNK_BYTES) && send(second, first, CHUNK_BYTES));
         }
 
@@ -262,6 +367,9 @@ mod tests {
                 let area = flow.readable();
                 prop_assert!(area.start + area.len <= RING_BYTES);
                 flow.read(area.len.min(wanted));
+                if flow.is_direct_next() {
+                    flow.read_direct(bits & 1 == 0);
+                }
                 if let Some(area) = flow.free(wanted) {
                     prop_assert!(area.start + area.len <= RING_BYTES);
                     flow.write(area);
@@ -288,7 +396,7 @@ mod tests {
         }
         assert_eq!(writes, WRITES_MAX);
         let first = Number::default();
-        let credit = Immediate { len: 0, credits: WRITES_MAX + 1, number: first };
+        let credit = Immediate { content: Content::Ring(0), credits: WRITES_MAX + 1, number: first };
         assert_eq!(flow.arrived(credit), Err(Impossible(credit)), "more credits than writes");
         flow.arrived(Immediate { credits: 1, ..credit }).expect("one credit");
         assert_eq!(flow.free(48), Some(Area { start: 48 * WRITES_MAX, len: 48 }));
@@ -296,11 +404,11 @@ mod tests {
 
     #[test]
     fn writes_that_cannot_be_are_refused() {
-        let good = Immediate { len: CHUNK_BYTES, credits: 0, number: Number::default() };
+        let good = Immediate { content: Content::Ring(CHUNK_BYTES), credits: 0, number: Number::default() };
         for bad in [
             Immediate { number: good.number.next(), ..good },
             Immediate { credits: 1, ..good },
-            Immediate { len: CHUNK_BYTES + 1, ..good },
+            Immediate { content: Content::Ring(CHUNK_BYTES + 1), ..good },
         ] {
             assert_eq!(Flow::default().arrived(bad), Err(Impossible(bad)));
         }
@@ -310,7 +418,7 @@ mod tests {
             flow.arrived(Immediate { number, ..good }).expect("a window");
             number = number.next();
         }
-        let fifth = Immediate { number, len: 1, ..good };
+        let fifth = Immediate { number, content: Content::Ring(1), ..good };
         assert_eq!(flow.arrived(fifth), Err(Impossible(fifth)));
         // What is read stays in use until its credit is returned.
         flow.read(CHUNK_BYTES);

@@ -10,24 +10,24 @@ use std::io;
 use std::mem::{MaybeUninit, zeroed};
 use std::os::fd::BorrowedFd;
 use std::ptr::{self, null_mut};
+use std::sync::Arc;
 
 use rdma_mummy_sys as sys;
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 use rustix::process::{Resource, getrlimit};
 
+use super::announcement::ANNOUNCEMENT_BYTES;
+use super::device::{COLLECTED_MAX, Completion, Device, Keys, POSTED_MAX, What, Write};
 use super::endpoint::Endpoint;
 use super::error::RdmaError;
-use super::flow::{ARRIVALS_MAX, Area, RING_BYTES};
+use super::flow::{ANNOUNCEMENTS_MAX, ARRIVALS_MAX, Area, RING_BYTES};
 use super::mtu::Mtu;
 use super::port::{RdmaPort, address_of};
 use super::slots::SLOTS;
+use crate::message::MappedMemory;
 
-/// Most writes that are posted with one doorbell: the parts before and behind the end of a ring.
-pub(super) const POSTED_MAX: usize = 2;
 /// Bytes of short writes, which the processor gives to the device itself, if that allows it.
 const INLINE_BYTES: u32 = 256;
-/// Completions that are collected at once.
-pub(super) const COLLECTED_MAX: usize = 32;
 /// Entries of a table of GIDs that are looked at: a place must fit into a byte.
 const GIDS_MAX: u32 = 256;
 const ROCE_V2: u32 = 2;
@@ -46,36 +46,20 @@ const HOPS_MAX: u8 = 64;
 /// Counters of what a rank did by RDMA since it joined.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RdmaCounters {
-    /// Registrations of memory: one for each peer, when ranks join.
+    /// Registrations of memory: one for each peer when ranks join, and one for each peer and memory that is allocated.
     pub registrations: u64,
-    /// Writes into rings of peers.
+    /// Writes into memory of peers.
     pub writes: u64,
+    /// Those of them that brought a part of a payload to its destination.
+    pub direct_writes: u64,
+    /// Bytes that were copied on their way: into memory to be written from, or out of a ring.
+    pub copied_bytes: u64,
     /// Times that the device was told of new writes.
     pub doorbells: u64,
     /// Completions of writes, of which one in sixteen has one.
     pub completions: u64,
     /// Writes of peers that arrived. Each has a completion, which tells of it.
     pub arrivals: u64,
-}
-
-/// A write of a part of the staging memory to the same place in the peer's ring.
-#[derive(Clone, Copy)]
-pub(super) struct Write {
-    pub(super) area: Area,
-    pub(super) immediate: u32,
-    /// Slots of the send queue that its completion frees, if it has one.
-    pub(super) frees: Option<usize>,
-}
-
-/// A completion, and the peer that it concerns.
-#[derive(Clone, Copy)]
-pub(super) enum Completion {
-    /// So many writes are done.
-    Written { peer: usize, freed: usize },
-    /// The peer wrote, with this immediate data.
-    Arrived { peer: usize, immediate: u32 },
-    /// The queue pair is broken.
-    Broken { peer: usize },
 }
 
 /// Lists the ports of all devices.
@@ -184,6 +168,7 @@ pub(super) struct Verbs {
     memory_bytes: usize,
     /// By peer; none for this rank itself.
     pairs: Vec<Option<Pair>>,
+    vectors: Vec<Vectors>,
     pub(super) counters: RdmaCounters,
 }
 
@@ -198,8 +183,19 @@ struct Pair {
     target_key: u32,
 }
 
-/// Bytes of memory for each peer.
-const LINK_BYTES: usize = 2 * RING_BYTES;
+/// Memory of vectors, and by peer its registration, which is null for this rank itself.
+struct Vectors {
+    memory: Arc<MappedMemory>,
+    regions: Vec<*mut sys::ibv_mr>,
+}
+
+/// Bytes from one place of announcements to the next: a cache line.
+const ANNOUNCEMENT_STRIDE: usize = 64;
+/// What a peer writes to: the ring, and the places of announcements behind it.
+const TARGET_BYTES: usize = RING_BYTES + ANNOUNCEMENTS_MAX * ANNOUNCEMENT_STRIDE;
+/// Bytes of memory for each peer: what it writes to, and staging memory of what is written to its own.
+const LINK_BYTES: usize = 2 * TARGET_BYTES;
+const _: () = assert!(ANNOUNCEMENT_BYTES <= ANNOUNCEMENT_STRIDE);
 
 // SAFETY: the handles belong to this value alone, and libibverbs lets any thread use them.
 unsafe impl Send for Verbs {}
@@ -230,6 +226,7 @@ impl Verbs {
             memory: null_mut(),
             memory_bytes: ranks * LINK_BYTES,
             pairs: (0..ranks).map(|_| None).collect(),
+            vectors: Vec::new(),
             counters: RdmaCounters::default(),
         };
         verbs.open_queue(ranks)?;
@@ -276,31 +273,71 @@ impl Verbs {
         let pair =
             Pair { domain, region: null_mut(), pair: null_mut(), inline_bytes: 0, target: 0, target_key: 0 };
         self.pairs[peer] = Some(pair);
-        let (key, ring) = (self.register(peer)?, self.link(peer) as u64);
-        Ok((self.create_pair(peer)?, ring, key))
+        let memory = self.link(peer);
+        // SAFETY: the memory of a link is mapped until `drop` has ended its registration.
+        let region = unsafe { self.register(domain, memory, LINK_BYTES)? };
+        self.pairs[peer].as_mut().expect("a pair").region = region;
+        // SAFETY: a registration that succeeded is a structure that lives until it is ended.
+        let key = unsafe { (*region).rkey };
+        Ok((self.create_pair(peer)?, memory as u64, key))
     }
 
-    /// Registers the memory of a link. Returns its key for the peer, which may write to it.
-    fn register(&mut self, peer: usize) -> Result<u32, RdmaError> {
-        let memory = self.link(peer);
+    /// Registers memory for a peer, which may write to it.
+    ///
+    /// # Safety
+    /// The domain is open, and the memory is mapped until the registration is ended.
+    unsafe fn register(
+        &mut self,
+        domain: *mut sys::ibv_pd,
+        memory: *mut u8,
+        bytes: usize,
+    ) -> Result<*mut sys::ibv_mr, RdmaError> {
         let access = sys::ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0
             | sys::ibv_access_flags::IBV_ACCESS_REMOTE_WRITE.0;
-        let pair = self.pairs[peer].as_mut().expect("a pair");
-        // SAFETY: the domain is open, and the memory is mapped until `drop` has ended the registration.
-        pair.region = unsafe { sys::ibv_reg_mr(pair.domain, memory.cast(), LINK_BYTES, access as i32) };
-        if pair.region.is_null() {
+        // SAFETY: as the caller says.
+        let region = unsafe { sys::ibv_reg_mr(domain, memory.cast(), bytes, access as i32) };
+        if region.is_null() {
             let source = io::Error::last_os_error();
             return Err(match getrlimit(Resource::Memlock).current {
                 Some(limit) if source.raw_os_error() == Some(rustix::io::Errno::NOMEM.raw_os_error()) => {
-                    let bytes = (self.pairs.len() - 1) * LINK_BYTES;
-                    RdmaError::Locked { bytes, limit, source }
+                    RdmaError::Locked { bytes: (self.pairs.len() - 1) * bytes, limit, source }
                 }
                 _ => fault_of("registering memory", &self.device, source),
             });
         }
         self.counters.registrations += 1;
-        // SAFETY: a registration that succeeded is a structure that lives until it is ended.
-        Ok(unsafe { (*pair.region).rkey })
+        Ok(region)
+    }
+
+    /// Registers memory of vectors for all peers. Nothing is to be on its way: memory that nobody else holds any more is given up.
+    pub(super) fn register_vectors(&mut self, memory: &Arc<MappedMemory>) -> Result<(), RdmaError> {
+        self.vectors.retain(|vectors| Arc::strong_count(&vectors.memory) > 1);
+        let mut vectors = Vectors { memory: Arc::clone(memory), regions: Vec::new() };
+        for peer in 0..self.pairs.len() {
+            let region = match self.pairs[peer].as_ref().map(|pair| pair.domain) {
+                // SAFETY: the domain is open, and `vectors` holds the memory until it has ended the registration.
+                Some(domain) => unsafe { self.register(domain, memory.base().as_ptr(), memory.bytes())? },
+                None => null_mut(),
+            };
+            vectors.regions.push(region);
+        }
+        self.vectors.push(vectors);
+        Ok(())
+    }
+
+    /// Destroys all queue pairs: no device reads or writes memory of this rank any more.
+    pub(super) fn halt(&mut self) {
+        for pair in self.pairs.iter_mut().flatten().filter(|pair| !pair.pair.is_null()) {
+            // SAFETY: the queue pair exists, and is never used again.
+            unsafe { sys::ibv_destroy_qp(pair.pair) };
+            pair.pair = null_mut();
+        }
+    }
+
+    /// The queue pair of a peer.
+    fn pair(&self, peer: usize) -> io::Result<&Pair> {
+        let pair = self.pairs[peer].as_ref().filter(|pair| !pair.pair.is_null());
+        pair.ok_or_else(|| io::ErrorKind::NotConnected.into())
     }
 
     fn create_pair(&mut self, peer: usize) -> Result<u32, RdmaError> {
@@ -362,88 +399,6 @@ impl Verbs {
         }
     }
 
-    /// Posts so many receives. They have no memory: the peer says where it writes.
-    pub(super) fn post_receives(&mut self, peer: usize, count: usize) -> io::Result<()> {
-        let pair = self.pairs[peer].as_ref().expect("a pair").pair;
-        for _ in 0..count {
-            let mut receive = sys::ibv_recv_wr {
-                wr_id: work_id(peer, None),
-                next: null_mut(),
-                sg_list: null_mut(),
-                num_sge: 0,
-            };
-            let mut refused = null_mut();
-            // SAFETY: the queue pair exists; the request is copied before this returns.
-            match unsafe { sys::ibv_post_recv(pair, &mut receive, &mut refused) } {
-                0 => {}
-                code => return Err(io::Error::from_raw_os_error(code)),
-            }
-        }
-        Ok(())
-    }
-
-    /// Gives writes to the device, with one doorbell.
-    ///
-    /// # Panics
-    /// If they are more than [`POSTED_MAX`], or none.
-    pub(super) fn post(&mut self, peer: usize, writes: &[Write]) -> io::Result<()> {
-        assert!((1..=POSTED_MAX).contains(&writes.len()), "{} writes", writes.len());
-        let staging = self.link(peer) as u64 + RING_BYTES as u64;
-        let pair = self.pairs[peer].as_ref().expect("a pair");
-        // SAFETY: the region's structure lives until the registration is ended.
-        let key = unsafe { (*pair.region).lkey };
-        // SAFETY: numbers, pointers and unions of them, for which zeros are valid.
-        let (mut areas, mut requests): ([sys::ibv_sge; POSTED_MAX], [sys::ibv_send_wr; POSTED_MAX]) =
-            unsafe { (zeroed(), zeroed()) };
-        let mut next = null_mut();
-        for ((write, area), request) in writes.iter().zip(&mut areas).zip(&mut requests).rev() {
-            let Area { start, len } = write.area;
-            assert!(start + len <= RING_BYTES, "{:?} is not in a ring", write.area);
-            *area = sys::ibv_sge { addr: staging + start as u64, length: len as u32, lkey: key };
-            request.wr_id = work_id(peer, write.frees);
-            request.next = next;
-            request.sg_list = area;
-            request.num_sge = i32::from(len > 0);
-            request.opcode = sys::ibv_wr_opcode::IBV_WR_RDMA_WRITE_WITH_IMM;
-            request.send_flags = flags(write, pair.inline_bytes);
-            request.imm_data_invalidated_rkey_union.imm_data = write.immediate.to_be();
-            request.wr.rdma = sys::rdma_t { remote_addr: pair.target + start as u64, rkey: pair.target_key };
-            next = request;
-        }
-        let mut refused = null_mut();
-        // SAFETY: the queue pair is connected. `next` is the first of a list of requests whose last has no next one; they and their
-        // areas live until this returns, and the device reads staging memory that is registered, at bytes that nobody changes until
-        // the peer has read them (`Flow`).
-        match unsafe { sys::ibv_post_send(pair.pair, next, &mut refused) } {
-            0 => {
-                self.counters.writes += writes.len() as u64;
-                self.counters.doorbells += 1;
-                Ok(())
-            }
-            code => Err(io::Error::from_raw_os_error(code)),
-        }
-    }
-
-    /// Collects completions. Returns their number.
-    pub(super) fn collect(&mut self, into: &mut Vec<Completion>) -> usize {
-        let mut found = [const { MaybeUninit::<sys::ibv_wc>::uninit() }; COLLECTED_MAX];
-        // SAFETY: the queue is open, and `found` has room for so many.
-        let count =
-            unsafe { sys::ibv_poll_cq(self.completions, COLLECTED_MAX as i32, found.as_mut_ptr().cast()) };
-        let found = &found[..usize::try_from(count).unwrap_or(0)];
-        for completion in found {
-            // SAFETY: the first `count` were written.
-            let completion = completion_of(unsafe { completion.assume_init_ref() });
-            match completion {
-                Completion::Written { .. } => self.counters.completions += 1,
-                Completion::Arrived { .. } => self.counters.arrivals += 1,
-                Completion::Broken { .. } => {}
-            }
-            into.push(completion);
-        }
-        found.len()
-    }
-
     /// Has the descriptor become readable at the next completion. Those that have come already do not count: look for them afterwards.
     pub(super) fn notify(&self) {
         // SAFETY: the queue is open. If the device refused it, waits would end by their time.
@@ -468,23 +423,6 @@ impl Verbs {
         unsafe { BorrowedFd::borrow_raw((*self.channel).fd) }
     }
 
-    /// Copies bytes into the staging memory of a link.
-    pub(super) fn stage(&mut self, peer: usize, start: usize, bytes: &[u8]) {
-        assert!(start + bytes.len() <= RING_BYTES, "{} bytes at {start} are not in a ring", bytes.len());
-        // SAFETY: the staging memory of a link has RING_BYTES bytes behind its ring. Nobody holds a reference to them.
-        unsafe {
-            ptr::copy_nonoverlapping(bytes.as_ptr(), self.link(peer).add(RING_BYTES + start), bytes.len());
-        }
-    }
-
-    /// Copies bytes out of this rank's ring. The peer can change them meanwhile: what counts is checked after it was copied.
-    pub(super) fn unload(&self, peer: usize, start: usize, into: &mut [u8]) {
-        assert!(start + into.len() <= RING_BYTES, "{} bytes at {start} are not in a ring", into.len());
-        // SAFETY: the ring has RING_BYTES bytes. They are copied as raw memory, without a reference to them; a device that writes at
-        // the same time changes the values, no more.
-        unsafe { ptr::copy_nonoverlapping(self.link(peer).add(start), into.as_mut_ptr(), into.len()) };
-    }
-
     /// First byte of the memory of a link.
     fn link(&self, peer: usize) -> *mut u8 {
         assert!(peer < self.pairs.len(), "rank {peer} is none of the group");
@@ -493,15 +431,167 @@ impl Verbs {
     }
 }
 
+impl Device for Verbs {
+    fn post(&mut self, peer: usize, writes: &[Write]) -> io::Result<()> {
+        assert!((1..=POSTED_MAX).contains(&writes.len()), "{} writes", writes.len());
+        let (pair, staging) = (self.pair(peer)?, self.link(peer) as u64 + TARGET_BYTES as u64);
+        // SAFETY: numbers, pointers and unions of them, for which zeros are valid.
+        let (mut areas, mut requests): ([sys::ibv_sge; POSTED_MAX], [sys::ibv_send_wr; POSTED_MAX]) =
+            unsafe { (zeroed(), zeroed()) };
+        let mut next = null_mut();
+        for ((write, area), request) in writes.iter().zip(&mut areas).zip(&mut requests).rev() {
+            let (from, to) = pair.ends(write.what, staging);
+            *area = from;
+            request.wr_id = work_id(peer, write.frees);
+            request.next = next;
+            request.sg_list = area;
+            request.num_sge = i32::from(from.length > 0);
+            request.opcode = sys::ibv_wr_opcode::IBV_WR_RDMA_WRITE_WITH_IMM;
+            request.send_flags = flags(write, from.length as usize, pair.inline_bytes);
+            request.imm_data_invalidated_rkey_union.imm_data = write.immediate.to_be();
+            request.wr.rdma = to;
+            next = request;
+        }
+        let mut refused = null_mut();
+        // SAFETY: the queue pair is connected. `next` is the first of a list of requests whose last has no next one; they and their
+        // areas live until this returns. The device reads staging memory that is registered, at bytes that nobody changes until the peer has
+        // read them (`Flow`); or a vector that is registered, and borrowed by an operation that ends when the peer has read it, or when the
+        // queue pair is gone (`Links::hold_vectors`).
+        match unsafe { sys::ibv_post_send(pair.pair, next, &mut refused) } {
+            0 => {
+                let is_direct = |write: &&Write| matches!(write.what, What::Direct(_));
+                self.counters.direct_writes += writes.iter().filter(is_direct).count() as u64;
+                self.counters.writes += writes.len() as u64;
+                self.counters.doorbells += 1;
+                Ok(())
+            }
+            code => Err(io::Error::from_raw_os_error(code)),
+        }
+    }
+
+    fn post_receives(&mut self, peer: usize, count: usize) -> io::Result<()> {
+        let pair = self.pair(peer)?.pair;
+        for _ in 0..count {
+            let mut receive = sys::ibv_recv_wr {
+                wr_id: work_id(peer, None),
+                next: null_mut(),
+                sg_list: null_mut(),
+                num_sge: 0,
+            };
+            let mut refused = null_mut();
+            // SAFETY: the queue pair exists; the request is copied before this returns.
+            match unsafe { sys::ibv_post_recv(pair, &mut receive, &mut refused) } {
+                0 => {}
+                code => return Err(io::Error::from_raw_os_error(code)),
+            }
+        }
+        Ok(())
+    }
+
+    fn collect(&mut self, into: &mut Vec<Completion>) -> usize {
+        let mut found = [const { MaybeUninit::<sys::ibv_wc>::uninit() }; COLLECTED_MAX];
+        // SAFETY: the queue is open, and `found` has room for so many.
+        let count =
+            unsafe { sys::ibv_poll_cq(self.completions, COLLECTED_MAX as i32, found.as_mut_ptr().cast()) };
+        let found = &found[..usize::try_from(count).unwrap_or(0)];
+        for completion in found {
+            // SAFETY: the first `count` were written.
+            let completion = completion_of(unsafe { completion.assume_init_ref() });
+            match completion {
+                Completion::Written { .. } => self.counters.completions += 1,
+                Completion::Arrived { .. } => self.counters.arrivals += 1,
+                Completion::Broken { .. } => {}
+            }
+            into.push(completion);
+        }
+        found.len()
+    }
+
+    fn stage(&mut self, peer: usize, start: usize, bytes: &[u8]) {
+        assert!(start + bytes.len() <= RING_BYTES, "{} bytes at {start} are not in a ring", bytes.len());
+        self.counters.copied_bytes += bytes.len() as u64;
+        let staging = self.link(peer).wrapping_add(TARGET_BYTES + start);
+        // SAFETY: the staging memory of a link has RING_BYTES bytes at least. Nobody holds a reference to them.
+        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), staging, bytes.len()) };
+    }
+
+    fn unload(&mut self, peer: usize, start: usize, into: &mut [u8]) {
+        assert!(start + into.len() <= RING_BYTES, "{} bytes at {start} are not in a ring", into.len());
+        self.counters.copied_bytes += into.len() as u64;
+        // SAFETY: the ring has RING_BYTES bytes. They are copied as raw memory, without a reference to them; a device that writes at
+        // the same time changes the values, no more.
+        unsafe { ptr::copy_nonoverlapping(self.link(peer).add(start), into.as_mut_ptr(), into.len()) };
+    }
+
+    fn stage_announcement(&mut self, peer: usize, place: usize, announcement: &[u8; ANNOUNCEMENT_BYTES]) {
+        let staging = self.link(peer).wrapping_add(TARGET_BYTES + announcement_start(place));
+        // SAFETY: the place is inside the memory of the link (`announcement_start`), behind the staging memory of the ring.
+        unsafe { ptr::copy_nonoverlapping(announcement.as_ptr(), staging, ANNOUNCEMENT_BYTES) };
+    }
+
+    fn announcement(&self, peer: usize, place: usize) -> [u8; ANNOUNCEMENT_BYTES] {
+        let (from, mut bytes) = (self.link(peer).wrapping_add(announcement_start(place)), [0; _]);
+        // SAFETY: the place is inside of what the peer writes to (`announcement_start`). As in `unload`.
+        unsafe { ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), ANNOUNCEMENT_BYTES) };
+        bytes
+    }
+
+    fn keys(&self, peer: usize, bytes: &[u8]) -> Option<Keys> {
+        let vectors = self.vectors.iter().find(|vectors| vectors.memory.holds(bytes))?;
+        let region = vectors.regions[peer];
+        // SAFETY: a registration that succeeded is a structure that lives until it is ended; a null one is refused.
+        let region = unsafe { region.as_ref()? };
+        Some(Keys { local: region.lkey, remote: region.rkey })
+    }
+}
+
+impl Pair {
+    /// Where a write reads, and where it writes. `staging`: address of the link's staging memory.
+    fn ends(&self, what: What, staging: u64) -> (sys::ibv_sge, sys::rdma_t) {
+        let same = |start: usize, len: usize| {
+            // SAFETY: the region's structure lives until the registration is ended.
+            let lkey = unsafe { (*self.region).lkey };
+            let from = sys::ibv_sge { addr: staging + start as u64, length: len as u32, lkey };
+            (from, sys::rdma_t { remote_addr: self.target + start as u64, rkey: self.target_key })
+        };
+        match what {
+            What::Ring(Area { start, len }) => {
+                assert!(start + len <= RING_BYTES, "{len} bytes at {start} are not in a ring");
+                same(start, len)
+            }
+            What::Announcement(place) => same(announcement_start(place), ANNOUNCEMENT_BYTES),
+            What::Direct(direct) => {
+                let length = u32::try_from(direct.len).expect("a part of a payload");
+                let from = sys::ibv_sge { addr: direct.from, length, lkey: direct.from_key };
+                (from, sys::rdma_t { remote_addr: direct.to, rkey: direct.to_key })
+            }
+        }
+    }
+}
+
+/// Place of an announcement in what a peer writes to.
+fn announcement_start(place: usize) -> usize {
+    assert!(place < ANNOUNCEMENTS_MAX, "there is no place {place} for announcements");
+    RING_BYTES + place * ANNOUNCEMENT_STRIDE
+}
+
+impl Drop for Vectors {
+    fn drop(&mut self) {
+        for region in self.regions.iter().filter(|region| !region.is_null()) {
+            // SAFETY: each was registered once, and is ended here only: while the domains are open (`Verbs::drop`). The memory is mapped.
+            unsafe { sys::ibv_dereg_mr(*region) };
+        }
+    }
+}
+
 impl Drop for Verbs {
     fn drop(&mut self) {
-        // SAFETY: each handle that is not null is open, and is closed once, after everything that was made with it: queue pairs,
+        self.halt();
+        self.vectors.clear();
+        // SAFETY: each handle that is not null is open, and is closed once, after everything that was made with it:
         // registrations, domains, the queue, its channel, the device. No device knows the memory when it is unmapped.
         unsafe {
             for pair in self.pairs.iter().flatten() {
-                if !pair.pair.is_null() {
-                    sys::ibv_destroy_qp(pair.pair);
-                }
                 if !pair.region.is_null() {
                     sys::ibv_dereg_mr(pair.region);
                 }
@@ -522,12 +612,12 @@ impl Drop for Verbs {
     }
 }
 
-fn flags(write: &Write, inline_bytes: usize) -> u32 {
+fn flags(write: &Write, len: usize, inline_bytes: usize) -> u32 {
     let mut flags = 0;
     if write.frees.is_some() {
         flags |= sys::ibv_send_flags::IBV_SEND_SIGNALED.0;
     }
-    if (1..=inline_bytes).contains(&write.area.len) {
+    if (1..=inline_bytes).contains(&len) {
         flags |= sys::ibv_send_flags::IBV_SEND_INLINE.0;
     }
     flags

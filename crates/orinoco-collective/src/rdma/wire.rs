@@ -1,12 +1,13 @@
-//! One link: a stream of bytes in each direction, over a queue pair.
+//! One link: a stream of bytes in each direction, over a queue pair, and payloads that go to their destination at once.
 
-use std::io::IoSlice;
+use std::io::{self, IoSlice};
 
-use super::flow::{CHUNK_BYTES, Flow};
-use super::immediate::Immediate;
+use super::announcement::Announcement;
+use super::device::{Device, Direct, POSTED_MAX, What, Write};
+use super::flow::{ANNOUNCEMENTS_MAX, Area, CHUNK_BYTES, Flow};
+use super::immediate::{Content, Immediate};
 use super::slots::Slots;
-use super::verbs::{POSTED_MAX, Verbs, Write};
-use crate::message::Moved;
+use crate::message::{MessageId, Moved};
 
 /// A link with one peer.
 pub(super) struct Wire {
@@ -14,6 +15,13 @@ pub(super) struct Wire {
     flow: Flow,
     slots: Slots,
     state: State,
+    /// Places of the next announcements in each direction.
+    next_announced: usize,
+    next_heard: usize,
+    /// Announcements of the peer for messages that are not sent.
+    heard: Vec<Announcement>,
+    /// Direct messages that the peer has read, not asked for yet.
+    read: usize,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,12 +35,29 @@ enum State {
 
 impl Wire {
     pub(super) fn new(peer: usize) -> Self {
-        Self { peer, flow: Flow::default(), slots: Slots::default(), state: State::Open }
+        Self {
+            peer,
+            flow: Flow::default(),
+            slots: Slots::default(),
+            state: State::Open,
+            next_announced: 0,
+            next_heard: 0,
+            heard: Vec::new(),
+            read: 0,
+        }
     }
 
     /// Whether the peer's ring is full.
     pub(super) fn is_full(&self) -> bool {
         self.flow.is_full()
+    }
+
+    pub(super) fn peer(&self) -> usize {
+        self.peer
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        self.state == State::Open
     }
 
     /// Whether writes are on their way whose arrival is not known.
@@ -47,21 +72,86 @@ impl Wire {
     }
 
     /// The peer wrote. Its receive is posted again.
-    pub(super) fn arrived(&mut self, verbs: &mut Verbs, immediate: u32) {
-        if self.flow.arrived(Immediate::decode(immediate)).is_err() {
+    pub(super) fn arrived(&mut self, device: &mut impl Device, immediate: u32) {
+        let immediate = Immediate::decode(immediate);
+        match self.flow.arrived(immediate) {
+            Ok(read) => self.read += read,
+            Err(_) => self.state = State::Damaged,
+        }
+        if immediate.content == Content::Announcement && !self.hear(device) {
             self.state = State::Damaged;
         }
-        if self.state == State::Open && verbs.post_receives(self.peer, 1).is_err() {
+        if self.state == State::Open && device.post_receives(self.peer, 1).is_err() {
             self.state = State::Closed;
         }
+    }
+
+    /// Reads an announcement of the peer. Returns whether it is one.
+    fn hear(&mut self, device: &impl Device) -> bool {
+        let bytes = device.announcement(self.peer, self.next_heard);
+        self.next_heard = (self.next_heard + 1) % ANNOUNCEMENTS_MAX;
+        let announcement = Announcement::decode(&bytes).filter(|_| self.heard.len() < ANNOUNCEMENTS_MAX);
+        self.heard.extend(announcement);
+        announcement.is_some()
+    }
+
+    /// What the peer has announced about a message, if it has. It is told once.
+    pub(super) fn take_announcement(&mut self, id: MessageId) -> Option<Announcement> {
+        let at = self.heard.iter().position(|heard| heard.id == id)?;
+        Some(self.heard.swap_remove(at))
+    }
+
+    /// Number of direct messages that the peer has read, since the last question.
+    pub(super) fn take_read(&mut self) -> usize {
+        std::mem::take(&mut self.read)
     }
 
     pub(super) fn written(&mut self, freed: usize) {
         self.slots.completed(freed);
     }
 
+    /// Announces a message of the peer. There are never more than [`ANNOUNCEMENTS_MAX`] announced that have not arrived. Returns whether it
+    /// could be said now.
+    pub(super) fn announce(&mut self, device: &mut impl Device, announcement: &Announcement) -> bool {
+        if self.state != State::Open || self.slots.free() == 0 {
+            return false;
+        }
+        let place = self.next_announced;
+        self.next_announced = (place + 1) % ANNOUNCEMENTS_MAX;
+        device.stage_announcement(self.peer, place, &announcement.encode());
+        let immediate = self.flow.announcement();
+        let frees = self.slots.take();
+        self.post(device, What::Announcement(place), immediate, frees).is_ok()
+    }
+
+    /// Writes a part of a payload to its destination. `is_last`: nothing of the message comes after it.
+    pub(super) fn write_direct(&mut self, device: &mut impl Device, direct: Direct, is_last: bool) -> Moved {
+        if self.state != State::Open {
+            return Moved::Closed;
+        }
+        if self.slots.free() == 0 {
+            return Moved::Later;
+        }
+        let Some(immediate) = self.flow.direct(is_last) else { return Moved::Later };
+        let frees = self.slots.take();
+        match self.post(device, What::Direct(direct), immediate, frees) {
+            Ok(()) => Moved::Bytes(direct.len),
+            Err(_) => Moved::Closed,
+        }
+    }
+
+    /// Whether a direct write of the peer comes next.
+    pub(super) fn is_direct_next(&self) -> bool {
+        self.state != State::Damaged && self.flow.is_direct_next()
+    }
+
+    /// Notes that the direct write that came next is read. `is_last`: its message is complete.
+    pub(super) fn read_direct(&mut self, is_last: bool) {
+        self.flow.read_direct(is_last);
+    }
+
     /// Sends the beginning of some slices: at most a chunk, with one doorbell.
-    pub(super) fn write(&mut self, verbs: &mut Verbs, slices: &[IoSlice<'_>]) -> Moved {
+    pub(super) fn write(&mut self, device: &mut impl Device, slices: &[IoSlice<'_>]) -> Moved {
         if self.state != State::Open {
             return Moved::Closed;
         }
@@ -72,18 +162,18 @@ impl Wire {
                 break;
             }
             let Some(area) = self.flow.free(wanted - moved) else { break };
-            stage(verbs, self.peer, area.start, slices, moved..moved + area.len);
+            stage(device, self.peer, area.start, slices, moved..moved + area.len);
             moved += area.len;
             let immediate = self.flow.write(area).encode();
-            *place = Some(Write { area, immediate, frees: self.slots.take() });
+            *place = Some(Write { what: What::Ring(area), immediate, frees: self.slots.take() });
         }
         if moved == 0 {
             return Moved::Later;
         }
         let mut posted = writes.iter().flatten().copied();
         let result = match (posted.next(), posted.next()) {
-            (Some(first), Some(second)) => verbs.post(self.peer, &[first, second]),
-            (first, _) => verbs.post(self.peer, first.as_slice()),
+            (Some(first), Some(second)) => device.post(self.peer, &[first, second]),
+            (first, _) => device.post(self.peer, first.as_slice()),
         };
         match result {
             Ok(()) => Moved::Bytes(moved),
@@ -95,52 +185,65 @@ impl Wire {
     }
 
     /// Fills the beginning of a slice.
-    pub(super) fn read(&mut self, verbs: &Verbs, into: &mut [u8]) -> Moved {
+    pub(super) fn read(&mut self, device: &mut impl Device, into: &mut [u8]) -> Moved {
         if self.state == State::Damaged {
             return Moved::Damaged;
         }
         let area = self.flow.readable();
         let len = area.len.min(into.len());
         if len == 0 {
-            return if self.state == State::Closed { Moved::Closed } else { Moved::Later };
+            let is_over = self.state == State::Closed && !self.flow.is_direct_next();
+            return if is_over { Moved::Closed } else { Moved::Later };
         }
-        verbs.unload(self.peer, area.start, &mut into[..len]);
+        device.unload(self.peer, area.start, &mut into[..len]);
         self.flow.read(len);
         Moved::Bytes(len)
     }
 
-    /// Returns credits to the peer, if it may come to wait for them.
-    pub(super) fn return_credits(&mut self, verbs: &mut Verbs) {
+    /// Returns credits to the peer, if it waits for them or may come to.
+    pub(super) fn return_credits(&mut self, device: &mut impl Device) {
         if self.state != State::Open || self.slots.free() == 0 {
             return;
         }
         if let Some(immediate) = self.flow.due_credits() {
             let frees = self.slots.take();
-            self.post_empty(verbs, immediate, frees);
+            // A link that breaks is closed.
+            let _ = self.post(device, NOTHING, immediate, frees);
         }
     }
 
     /// Sends a last write, whose completion says that all writes have arrived, unless there is such a completion anyway.
-    pub(super) fn finish(&mut self, verbs: &mut Verbs) {
+    pub(super) fn finish(&mut self, device: &mut impl Device) {
         if self.state == State::Open && self.slots.is_end_silent() && self.slots.free() > 0 {
             let immediate = self.flow.last();
             let frees = Some(self.slots.take_last());
-            self.post_empty(verbs, immediate, frees);
+            // A link that breaks is closed.
+            let _ = self.post(device, NOTHING, immediate, frees);
         }
     }
 
-    fn post_empty(&mut self, verbs: &mut Verbs, immediate: Immediate, frees: Option<usize>) {
-        let area = super::flow::Area { start: 0, len: 0 };
-        let write = Write { area, immediate: immediate.encode(), frees };
-        if verbs.post(self.peer, &[write]).is_err() {
+    /// Posts a write. The link is closed if that fails.
+    fn post(
+        &mut self,
+        device: &mut impl Device,
+        what: What,
+        immediate: Immediate,
+        frees: Option<usize>,
+    ) -> io::Result<()> {
+        let posted = device.post(self.peer, &[Write { what, immediate: immediate.encode(), frees }]);
+        if posted.is_err() {
             self.state = State::Closed;
         }
+        posted
     }
 }
 
+/// A write of its immediate data alone.
+const NOTHING: What = What::Ring(Area { start: 0, len: 0 });
+
 /// Copies a range of the bytes of some slices into staging memory.
 fn stage(
-    verbs: &mut Verbs,
+    device: &mut impl Device,
     peer: usize,
     start: usize,
     slices: &[IoSlice<'_>],
@@ -151,7 +254,7 @@ fn stage(
         let from = range.start.clamp(before, before + slice.len()) - before;
         let to = range.end.clamp(before, before + slice.len()) - before;
         if from < to {
-            verbs.stage(peer, start + before + from - range.start, &slice[from..to]);
+            device.stage(peer, start + before + from - range.start, &slice[from..to]);
         }
         before += slice.len();
     }

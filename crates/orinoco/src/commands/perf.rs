@@ -215,7 +215,7 @@ fn measure_messages<T: Transport>(
     meeting: Meeting<'_>,
     limits: impl FnOnce(&mut MessageGroup<T>) -> Result<Option<Limits>, CollectiveError>,
     args: &PerfArgs,
-) -> Result<Measured, CollectiveError> {
+) -> Result<Measured, Box<dyn Error>> {
     if let Meeting::Here(_) = meeting {
         pin(group.rank(), group.ranks());
     }
@@ -264,9 +264,9 @@ fn read_key(input: impl Read) -> Result<GroupKey, Diagnosis> {
 
 /// After a failure, prints the last operations of this rank, and for whom it waited.
 fn print_record_on_failure<R>(
-    measured: Result<R, CollectiveError>,
+    measured: Result<R, Box<dyn Error>>,
     record: impl FnOnce() -> FlightRecord,
-) -> Result<R, CollectiveError> {
+) -> Result<R, Box<dyn Error>> {
     measured.inspect_err(|_| output::note(record().to_string().trim_end()))
 }
 
@@ -278,7 +278,7 @@ fn measure_group<G: Communicator + Explains>(
     group: &mut G,
     limits: impl FnOnce(&mut G) -> Result<Option<Limits>, CollectiveError>,
     args: &PerfArgs,
-) -> Result<Measured, CollectiveError> {
+) -> Result<Measured, Box<dyn Error>> {
     let limits = limits(group)?;
     let data_type = DataType::ALL.into_iter().find(|data_type| data_type.name() == args.datatype);
     let redop = ReduceOp::ALL.into_iter().find(|op| op.name() == args.redop).expect("clap knows the names");

@@ -11,30 +11,30 @@ use crate::{Algorithm, Collective, DataType, Element, ReduceOp, reduce};
 
 /// One call of all ranks.
 #[derive(Debug, Clone)]
-pub(super) struct Planned {
-    pub(super) collective: Collective,
-    pub(super) data_type: DataType,
-    pub(super) op: ReduceOp,
-    pub(super) algorithm: Algorithm,
+pub(crate) struct Planned {
+    pub(crate) collective: Collective,
+    pub(crate) data_type: DataType,
+    pub(crate) op: ReduceOp,
+    pub(crate) algorithm: Algorithm,
     /// Weights of the ranks' slices.
-    pub(super) weights: Vec<u32>,
+    pub(crate) weights: Vec<u32>,
     /// Whether operations that allow it have one vector as input and output.
-    pub(super) in_place: bool,
-    pub(super) piece: usize,
-    pub(super) seed: u64,
+    pub(crate) in_place: bool,
+    pub(crate) piece: usize,
+    pub(crate) seed: u64,
 }
 
 /// A rank's vectors.
-pub(super) struct Vectors {
+pub(crate) struct Vectors {
     /// `None` if the output is the input, too.
-    pub(super) input: Option<Vec<u64>>,
-    pub(super) input_bytes: usize,
-    pub(super) output: Vec<u64>,
-    pub(super) output_bytes: usize,
+    pub(crate) input: Option<Vec<u64>>,
+    pub(crate) input_bytes: usize,
+    pub(crate) output: Vec<u64>,
+    pub(crate) output_bytes: usize,
 }
 
 impl Planned {
-    pub(super) fn call(&self) -> Call {
+    pub(crate) fn call(&self) -> Call {
         let (operation, root, count) = match &self.collective {
             Collective::Barrier => return Call::new(Operation::Barrier, None, None, 0, 0),
             Collective::Broadcast { root, count } => (Operation::Broadcast, *root, *count),
@@ -51,16 +51,16 @@ impl Planned {
         Call::new(operation, Some(self.data_type), op, root, count)
     }
 
-    pub(super) fn kernel(&self) -> Kernel {
+    pub(crate) fn kernel(&self) -> Kernel {
         if self.collective.reduces() { self.typed(Reducing) } else { Kernel::copying(Some(self.data_type)) }
     }
 
-    pub(super) fn vectors(&self, rank: usize, ranks: usize) -> Vectors {
+    pub(crate) fn vectors(&self, rank: usize, ranks: usize) -> Vectors {
         self.typed(Make { rank, ranks })
     }
 
     /// Whether a rank's output is what it computes alone, bit for bit.
-    pub(super) fn is_right(&self, vectors: &Vectors, rank: usize, ranks: usize) -> bool {
+    pub(crate) fn is_right(&self, vectors: &Vectors, rank: usize, ranks: usize) -> bool {
         let output = &vectors.output.as_bytes()[..vectors.output_bytes];
         output == self.typed(Expect { rank, ranks })
     }
@@ -101,7 +101,7 @@ trait Typed {
 }
 
 /// Numbers that differ by rank and place. Sums of these depend on their order if the divisor is 7, and do not if it is 1.
-pub(super) trait Value: Element {
+pub(crate) trait Value: Element {
     fn from_small(small: u8, divisor: f32) -> Self;
 }
 

@@ -2,6 +2,7 @@
 
 #![expect(clippy::disallowed_methods, reason = "a benchmark measures real time")]
 
+use std::error::Error;
 use std::time::{Duration, Instant};
 
 use orinoco_api::{PerfCandidate, PerfExplanation, PerfRow};
@@ -46,7 +47,7 @@ pub(super) fn measure<T: Number>(
     operation: Operation,
     redop: ReduceOp,
     args: &PerfArgs,
-) -> Result<Vec<PerfRow>, CollectiveError> {
+) -> Result<Vec<PerfRow>, Box<dyn Error>> {
     let sizes = sizes(args);
     let bar = if group.rank() == 0 {
         output::bar(sizes.len() as u64, "sizes")
@@ -75,9 +76,9 @@ fn measure_size<T: Number>(
     elements: usize,
     limits: Option<&Limits>,
     args: &PerfArgs,
-) -> Result<PerfRow, CollectiveError> {
+) -> Result<PerfRow, Box<dyn Error>> {
     let (rank, ranks) = (group.rank(), group.ranks());
-    let mut vectors: Vectors<T> = operation.vectors(elements, rank, ranks);
+    let mut vectors: Vectors<T> = operation.vectors(elements, group)?;
     let iterations = iterations(group, operation, redop, &mut vectors, args.iterations)?;
     let mut times = Vec::with_capacity(iterations as usize);
     let warm_up = (iterations / 5).clamp(WARM_UP.0, WARM_UP.1);

@@ -1,4 +1,6 @@
-use orinoco_collective::{Collective, CollectiveError, Communicator, Element, ReduceOp, reduce};
+use orinoco_collective::{
+    AllocateError, Collective, CollectiveError, Communicator, Element, ReduceOp, VectorMemory, reduce,
+};
 
 /// A collective operation that can be measured.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -12,8 +14,8 @@ pub(super) enum Operation {
 
 /// A rank's vectors for one size.
 pub(super) struct Vectors<T> {
-    pub(super) input: Vec<T>,
-    pub(super) output: Vec<T>,
+    pub(super) input: VectorMemory<T>,
+    pub(super) output: VectorMemory<T>,
 }
 
 impl Operation {
@@ -78,16 +80,21 @@ impl Operation {
         matches!(self, Self::AllGather | Self::ReduceScatter | Self::AllToAll)
     }
 
-    /// Vectors with this rank's numbers.
-    pub(super) fn vectors<T: Number>(self, elements: usize, rank: usize, ranks: usize) -> Vectors<T> {
-        let vector = |len: usize| (0..len).map(|i| T::at(rank, i)).collect();
-        let empty = |len: usize| vec![T::default(); len];
-        match self {
-            Self::AllReduce | Self::Broadcast => Vectors { input: vector(elements), output: empty(elements) },
-            Self::AllGather => Vectors { input: vector(elements / ranks), output: empty(elements) },
-            Self::ReduceScatter => Vectors { input: vector(elements), output: empty(elements / ranks) },
-            Self::AllToAll => Vectors { input: vector(elements), output: empty(elements) },
-        }
+    /// Vectors with this rank's numbers, in memory of the group.
+    pub(super) fn vectors<T: Number>(
+        self,
+        elements: usize,
+        group: &mut impl Communicator,
+    ) -> Result<Vectors<T>, AllocateError> {
+        let (rank, ranks) = (group.rank(), group.ranks());
+        let (of_input, of_output) = match self {
+            Self::AllReduce | Self::Broadcast | Self::AllToAll => (elements, elements),
+            Self::AllGather => (elements / ranks, elements),
+            Self::ReduceScatter => (elements, elements / ranks),
+        };
+        let (mut input, output) = (group.allocate(of_input)?, group.allocate(of_output)?);
+        input.iter_mut().enumerate().for_each(|(i, element)| *element = T::at(rank, i));
+        Ok(Vectors { input, output })
     }
 
     /// Carries it out once. Operations in place write to a copy of the input that [`Operation::prepare`] has made.

@@ -1,0 +1,189 @@
+//! Memory for vectors that a device may read and write by itself.
+#![expect(unsafe_code, reason = "memory that a device reads and writes is a raw mapping")]
+
+use std::io;
+use std::ops::{Deref, DerefMut};
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+use thiserror::Error;
+use zerocopy::FromBytes;
+
+use crate::{Element, RdmaError};
+
+/// A vector in memory of a group: a slice of elements.
+///
+/// Over RDMA, the device knows the memory, so long messages go from such a vector, or into it, without being copied. Over other transports it is
+/// memory like any other. Registered memory stays with the group until the group is dropped, or [allocates](crate::Communicator::allocate) again after the
+/// vector is dropped; the other ranks' devices could write to it as long. Give it to one group alone.
+pub struct VectorMemory<E>(Kind<E>);
+
+enum Kind<E> {
+    Ordinary(Vec<E>),
+    /// So many elements.
+    Mapped(Arc<MappedMemory>, usize),
+}
+
+/// Fault of allocating memory for vectors.
+#[derive(Debug, Error)]
+pub enum AllocateError {
+    /// There is not enough memory.
+    #[error("mapping {} MiB of memory for a vector", bytes.div_ceil(1 << 20))]
+    Map {
+        /// Bytes of the vector.
+        bytes: usize,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// The device does not take it.
+    #[error(transparent)]
+    Register(#[from] RdmaError),
+}
+
+impl<E: Element> VectorMemory<E> {
+    /// Maps memory for so many elements, all 0, for a device.
+    pub(crate) fn map(len: usize) -> Result<(Self, Arc<MappedMemory>), AllocateError> {
+        let bytes = len.saturating_mul(size_of::<E>());
+        let memory = MappedMemory::new(bytes).map_err(|source| AllocateError::Map { bytes, source })?;
+        let memory = Arc::new(memory);
+        Ok((Self(Kind::Mapped(Arc::clone(&memory), len)), memory))
+    }
+}
+
+impl<E> From<Vec<E>> for VectorMemory<E> {
+    /// A vector in ordinary memory.
+    fn from(vector: Vec<E>) -> Self {
+        Self(Kind::Ordinary(vector))
+    }
+}
+
+impl<E: Element> Deref for VectorMemory<E> {
+    type Target = [E];
+
+    fn deref(&self) -> &[E] {
+        match &self.0 {
+            Kind::Ordinary(vector) => vector,
+            Kind::Mapped(memory, len) => {
+                // SAFETY: the mapping has so many bytes (`map`), all of which the kernel has set. They are written through `self` alone, and by
+                // devices while an operation borrows this vector exclusively.
+                let bytes = unsafe { std::slice::from_raw_parts(memory.base.as_ptr(), len * size_of::<E>()) };
+                FromBytes::ref_from_bytes(bytes).expect("a mapping is aligned to a page")
+            }
+        }
+    }
+}
+
+impl<E: Element> DerefMut for VectorMemory<E> {
+    fn deref_mut(&mut self) -> &mut [E] {
+        match &mut self.0 {
+            Kind::Ordinary(vector) => vector,
+            Kind::Mapped(memory, len) => {
+                // SAFETY: as above, and `self` is borrowed exclusively: nobody else makes slices of the mapping.
+                let bytes =
+                    unsafe { std::slice::from_raw_parts_mut(memory.base.as_ptr(), *len * size_of::<E>()) };
+                FromBytes::mut_from_bytes(bytes).expect("a mapping is aligned to a page")
+            }
+        }
+    }
+}
+
+/// Memory of a [`VectorMemory`], mapped until nobody holds it any more.
+pub struct MappedMemory {
+    base: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: the mapping belongs to the process, not to a thread. Its bytes are accessed through `VectorMemory` alone, which borrows them like a
+// vector's own, and through a device.
+unsafe impl Send for MappedMemory {}
+// SAFETY: as above; a shared mapping gives an address, and no access.
+unsafe impl Sync for MappedMemory {}
+
+impl MappedMemory {
+    fn new(bytes: usize) -> io::Result<Self> {
+        let bytes = bytes.max(1);
+        let flags = ProtFlags::READ | ProtFlags::WRITE;
+        // Shared, though nobody shares it: after a fork, the pages stay those that the device knows.
+        // SAFETY: a new mapping at an address that the kernel chooses touches no other memory.
+        let base = unsafe { mmap_anonymous(ptr::null_mut(), bytes, flags, MapFlags::SHARED)? };
+        let base = NonNull::new(base.cast()).expect("the kernel maps nothing at address 0 unless told to");
+        Ok(Self { base, bytes })
+    }
+
+    /// Address of the first byte.
+    pub(crate) fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Whether bytes are in this memory, all of them.
+    pub(crate) fn holds(&self, bytes: &[u8]) -> bool {
+        let (start, base) = (bytes.as_ptr().addr(), self.base.addr().get());
+        start >= base && start - base <= self.bytes && bytes.len() <= self.bytes - (start - base)
+    }
+
+    /// Writes as a device does.
+    #[cfg(test)]
+    pub(crate) fn write(&self, address: u64, bytes: &[u8]) {
+        let into = self.place(address, bytes.len());
+        // SAFETY: the bytes are inside the mapping (`place`). Tests are of one thread, in which no slice of them is used meanwhile.
+        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), into, bytes.len()) };
+    }
+
+    /// Reads as a device does.
+    #[cfg(test)]
+    pub(crate) fn read(&self, address: u64, into: &mut [u8]) {
+        let from = self.place(address, into.len());
+        // SAFETY: as above.
+        unsafe { ptr::copy_nonoverlapping(from, into.as_mut_ptr(), into.len()) };
+    }
+
+    #[cfg(test)]
+    fn place(&self, address: u64, len: usize) -> *mut u8 {
+        let offset = usize::try_from(address).unwrap().checked_sub(self.base.addr().get());
+        let offset = offset.filter(|offset| *offset <= self.bytes && len <= self.bytes - offset);
+        // SAFETY: inside the mapping, or at its end.
+        unsafe { self.base.as_ptr().add(offset.expect("an address inside of the memory")) }
+    }
+}
+
+impl Drop for MappedMemory {
+    fn drop(&mut self) {
+        // It fails only if it is no mapping.
+        // SAFETY: mapped in `new`, and unmapped here only. Nobody has a slice of it: each lives no longer than a `VectorMemory`.
+        let _ = unsafe { munmap(self.base.as_ptr().cast(), self.bytes) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_vector_is_a_slice_of_zeros_that_holds_what_is_written() {
+        let mut vector = VectorMemory::<f32>::map(5_000).unwrap().0;
+        assert!(vector.len() == 5_000 && vector.iter().all(|element| *element == 0.0));
+        vector[4_999] = 7.0;
+        assert_eq!(vector.iter().sum::<f32>(), 7.0);
+        assert_eq!(VectorMemory::from(vec![1u8, 2])[..], [1, 2]);
+        assert!(VectorMemory::<u64>::map(0).unwrap().0.is_empty());
+    }
+
+    #[test]
+    fn a_memory_holds_its_own_bytes_alone() {
+        let (vector, memory) = VectorMemory::<u8>::map(100).unwrap();
+        let other = [0; 100];
+        assert!(memory.holds(&vector) && memory.holds(&vector[60..]) && memory.holds(&vector[100..]));
+        assert!(!memory.holds(&other));
+    }
+
+    #[test]
+    fn what_cannot_be_mapped_is_told() {
+        let error = VectorMemory::<u64>::map(usize::MAX / 8).err().unwrap();
+        assert!(error.to_string().starts_with("mapping 17592186044416 MiB of memory"), "{error}");
+    }
+}

@@ -1,0 +1,155 @@
+//! Sends a rank's messages to one peer: short ones through its ring, and payloads of long ones to where it wants them.
+
+use std::collections::VecDeque;
+use std::io::IoSlice;
+
+use super::announcement::Destination;
+use super::device::{Device, Direct};
+use super::flow::PART_BYTES;
+use super::links::DIRECT_BYTES;
+use super::wire::Wire;
+use crate::message::{Engine, HEADER_BYTES, Header, INLINE_BYTES, LinkFault, Memory, Moved, write_both};
+
+/// Sends a rank's messages to one peer.
+pub(super) struct Sender {
+    peer: usize,
+    /// Bytes of the message's header and payload that are sent.
+    offset: usize,
+    /// Way of a long message's payload, once the peer has announced it.
+    way: Option<Way>,
+    /// Messages that are handed over to the device, in order, and whether their memory may change.
+    handed: VecDeque<bool>,
+}
+
+/// Way of a payload.
+#[derive(Clone, Copy)]
+enum Way {
+    Ring,
+    /// From memory with this key.
+    Direct {
+        from_key: u32,
+        to: Destination,
+    },
+}
+
+impl Sender {
+    pub(super) fn new(peer: usize) -> Self {
+        Self { peer, offset: 0, way: None, handed: VecDeque::new() }
+    }
+
+    /// Whether the device reads vectors.
+    pub(super) fn holds_vectors(&self) -> bool {
+        !self.handed.is_empty() || matches!(self.way, Some(Way::Direct { .. }))
+    }
+
+    /// Sends what can be sent. Returns whether anything moved.
+    ///
+    /// # Errors
+    /// If the link is closed and there is a message to send, or one whose arrival is not known.
+    pub(super) fn send(
+        &mut self,
+        engine: &mut Engine,
+        memory: &mut Memory<'_>,
+        wire: &mut Wire,
+        device: &mut impl Device,
+    ) -> Result<bool, LinkFault> {
+        let closed = Err(LinkFault::Closed { peer: self.peer });
+        let mut has_moved = self.settle(engine, memory, wire);
+        while let Some(header) = engine.next_message(self.peer, memory) {
+            match self.step(&header, engine, memory, wire, device) {
+                Moved::Bytes(bytes) => {
+                    self.offset += bytes;
+                    has_moved = true;
+                }
+                Moved::Later => break,
+                Moved::Closed | Moved::Damaged => return closed,
+            }
+            if self.offset == HEADER_BYTES + payload_len(&header) {
+                self.hand_over(engine);
+                has_moved |= self.settle(engine, memory, wire);
+            }
+        }
+        if !self.handed.is_empty() && !wire.is_open() {
+            return closed;
+        }
+        Ok(has_moved)
+    }
+
+    /// The message is with the device. Its memory may change at once, unless the device reads it.
+    fn hand_over(&mut self, engine: &mut Engine) {
+        engine.handed_over(self.peer);
+        self.handed.push_back(!matches!(self.way, Some(Way::Direct { .. })));
+        (self.offset, self.way) = (0, None);
+    }
+
+    /// Gives the memory of messages back, in order. Returns whether there were any.
+    fn settle(&mut self, engine: &mut Engine, memory: &mut Memory<'_>, wire: &mut Wire) -> bool {
+        let read = wire.take_read();
+        self.handed.iter_mut().filter(|may_change| !**may_change).take(read).for_each(|may| *may = true);
+        let mut has_moved = false;
+        while self.handed.pop_front_if(|may_change| *may_change).is_some() {
+            engine.sent(self.peer, memory);
+            has_moved = true;
+        }
+        has_moved
+    }
+
+    /// Sends the next part of a message.
+    fn step(
+        &mut self,
+        header: &Header,
+        engine: &Engine,
+        memory: &Memory<'_>,
+        wire: &mut Wire,
+        device: &mut impl Device,
+    ) -> Moved {
+        let bytes = header.encode();
+        let unsent = &bytes[self.offset.min(HEADER_BYTES)..];
+        let payload = engine.payload(self.peer, memory, self.offset.saturating_sub(HEADER_BYTES));
+        if payload_len(header) < DIRECT_BYTES {
+            let mut inline = [0; HEADER_BYTES + INLINE_BYTES];
+            return write_both(unsent, payload, &mut inline, &mut |slices| wire.write(device, slices));
+        }
+        if !unsent.is_empty() {
+            return wire.write(device, &[IoSlice::new(unsent)]);
+        }
+        let way = match self.way {
+            Some(way) => way,
+            None => {
+                let Some(announced) = wire.take_announcement(header.id()) else {
+                    return if wire.is_open() { Moved::Later } else { Moved::Closed };
+                };
+                let way = way(self.peer, payload, header, announced.destination, device);
+                *self.way.insert(way)
+            }
+        };
+        match way {
+            Way::Ring => wire.write(device, &[IoSlice::new(payload)]),
+            Way::Direct { from_key, to } => {
+                let sent = (self.offset - HEADER_BYTES) as u64;
+                let len = payload.len().min(PART_BYTES);
+                let from = payload.as_ptr().addr() as u64;
+                let direct = Direct { from, from_key, to: to.address + sent, to_key: to.key, len };
+                wire.write_direct(device, direct, len == payload.len())
+            }
+        }
+    }
+}
+
+/// The way of a payload: directly if the peer wants it so, and if it is in one place that the device knows.
+fn way(
+    peer: usize,
+    payload: &[u8],
+    header: &Header,
+    destination: Option<Destination>,
+    device: &impl Device,
+) -> Way {
+    let is_whole = |to: &Destination| to.len == header.payload_len() && payload.len() == payload_len(header);
+    let keys = |to| Some((device.keys(peer, payload)?, to));
+    let direct = destination.filter(is_whole).and_then(keys);
+    direct.map_or(Way::Ring, |(keys, to)| Way::Direct { from_key: keys.local, to })
+}
+
+fn payload_len(header: &Header) -> usize {
+    usize::try_from(header.payload_len()).expect("a payload in memory")
+}
