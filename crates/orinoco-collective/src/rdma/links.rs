@@ -130,6 +130,8 @@ impl Link {
                 return Ok(has_moved);
             }
             self.read_direct(engine)?;
+            // The sender waits for them. Checksum and reduction come first otherwise.
+            self.wire.return_credits(device);
             has_moved = true;
         }
     }
