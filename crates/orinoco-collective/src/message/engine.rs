@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
-use super::header::{Header, checksum};
+use super::header::{Header, MessageId, checksum};
 use super::memory::{Memory, Span};
 use super::plan::OperationPlan;
 use crate::partition::PIECES_ACTIVE;
@@ -41,14 +41,6 @@ pub struct Engine {
     spare: Vec<Vec<u8>>,
     /// Bytes of a message from which it is told before it comes.
     expected_bytes: usize,
-}
-
-/// Name of a message among those of one peer that can be under way.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct MessageId {
-    pub(crate) operation: u32,
-    pub(crate) piece: u32,
-    pub(crate) message: u16,
 }
 
 /// A message for which an operation waits, or soon will.

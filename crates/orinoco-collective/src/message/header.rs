@@ -17,7 +17,6 @@
 //! | 40-43 | 0 |
 //! | 44-47 | CRC32C of the bytes before |
 
-use super::engine::MessageId;
 use crate::{Algorithm, Call};
 
 /// Bytes of a header.
@@ -42,6 +41,14 @@ pub struct Header {
     pub(super) checksum: Option<u32>,
     pub(super) call: Call,
     pub(super) len: u64,
+}
+
+/// Name of a message among those of one peer that can be under way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct MessageId {
+    pub(crate) operation: u32,
+    pub(crate) piece: u32,
+    pub(crate) message: u16,
 }
 
 impl Header {

@@ -14,7 +14,7 @@ pub(super) struct Write {
     pub(super) frees: Option<usize>,
 }
 
-/// What is written.
+/// Content of a write.
 #[derive(Clone, Copy)]
 pub(super) enum What {
     /// A part of the staging memory, to the same place in the peer's ring. It may be empty.

@@ -24,7 +24,7 @@ pub(super) struct Immediate {
     pub(super) number: Number,
 }
 
-/// What a write brought.
+/// Content of a write, as its receiver sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Content {
     /// So many bytes of the stream of messages, in the ring.

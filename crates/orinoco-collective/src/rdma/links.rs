@@ -9,10 +9,6 @@ use super::sender::Sender;
 use super::wire::Wire;
 use crate::message::{Engine, LinkFault, Memory, Refusal, StreamReceiver};
 
-/// Bytes of a message from which its receiver announces it, so that it can go to its destination at once. Copying fewer takes less time than the
-/// announcement.
-pub(super) const DIRECT_BYTES: usize = if cfg!(test) { 256 } else { 32 << 10 };
-
 /// Links with all other ranks, by rank; none for this rank itself.
 pub(super) struct Links {
     links: Vec<Option<Link>>,

@@ -3,10 +3,9 @@
 use std::collections::VecDeque;
 use std::io::IoSlice;
 
-use super::announcement::Destination;
+use super::announcement::{DIRECT_BYTES, Destination};
 use super::device::{Device, Direct};
 use super::flow::PART_BYTES;
-use super::links::DIRECT_BYTES;
 use super::wire::Wire;
 use crate::message::{Engine, HEADER_BYTES, Header, INLINE_BYTES, LinkFault, Memory, Moved, write_both};
 

@@ -10,10 +10,10 @@ use orinoco_core::Rng;
 use orinoco_sim::check_seeds;
 use zerocopy::IntoBytes;
 
-use super::announcement::ANNOUNCEMENT_BYTES;
+use super::announcement::{ANNOUNCEMENT_BYTES, DIRECT_BYTES};
 use super::device::{Completion, Device, Direct, Keys, What, Write};
 use super::flow::{ANNOUNCEMENTS_MAX, ARRIVALS_MAX, Area, RING_BYTES};
-use super::links::{DIRECT_BYTES, Links};
+use super::links::Links;
 use crate::message::simulated::calls::{Planned, Vectors};
 use crate::message::simulated::random_call;
 use crate::message::{Engine, LinkFault, MappedMemory, Memory, OperationPlan, Refusal, VectorMemory};
@@ -93,7 +93,7 @@ impl Fabric {
         self.completions[from].extend(written);
     }
 
-    /// What a rank writes to at another.
+    /// Memory of one rank that another writes to.
     fn target(&mut self, from: usize, to: usize) -> &mut LinkMemory {
         self.memory.get_mut(&(to, from)).unwrap()
     }

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags};
 
+use super::announcement::DIRECT_BYTES;
 use super::error::RdmaError;
-use super::links::{DIRECT_BYTES, Links};
+use super::links::Links;
 use super::port::RdmaLink;
 use super::verbs::{RdmaCounters, Verbs};
 use crate::clock::{Ticks, pause};

@@ -191,7 +191,7 @@ struct Vectors {
 
 /// Bytes from one place of announcements to the next: a cache line.
 const ANNOUNCEMENT_STRIDE: usize = 64;
-/// What a peer writes to: the ring, and the places of announcements behind it.
+/// Bytes that a peer writes to: the ring, and the places of announcements behind it.
 const TARGET_BYTES: usize = RING_BYTES + ANNOUNCEMENTS_MAX * ANNOUNCEMENT_STRIDE;
 /// Bytes of memory for each peer: what it writes to, and staging memory of what is written to its own.
 const LINK_BYTES: usize = 2 * TARGET_BYTES;
@@ -546,7 +546,7 @@ impl Device for Verbs {
 }
 
 impl Pair {
-    /// Where a write reads, and where it writes. `staging`: address of the link's staging memory.
+    /// Place at which a write reads, and the one to which it writes. `staging`: address of the link's staging memory.
     fn ends(&self, what: What, staging: u64) -> (sys::ibv_sge, sys::rdma_t) {
         let same = |start: usize, len: usize| {
             // SAFETY: the region's structure lives until the registration is ended.

@@ -95,7 +95,7 @@ impl Wire {
         announcement.is_some()
     }
 
-    /// What the peer has announced about a message, if it has. It is told once.
+    /// The peer's announcement of a message, if it has made it. It is told once.
     pub(super) fn take_announcement(&mut self, id: MessageId) -> Option<Announcement> {
         let at = self.heard.iter().position(|heard| heard.id == id)?;
         Some(self.heard.swap_remove(at))
