@@ -2,8 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::announcement::{Announcement, Destination};
-use super::device::Device;
+use super::device::{Device, Window};
 use super::flow::ANNOUNCEMENTS_MAX;
 use super::wire::Wire;
 use crate::message::{Engine, Expected, Memory, MessageId};
@@ -13,26 +12,36 @@ pub(super) struct Announcer {
     peer: usize,
     /// Messages that are expected and not announced, in the order of their rounds.
     waiting: VecDeque<Expected>,
-    /// Messages that are announced and have not arrived.
-    announced: Vec<Announcement>,
+    /// Messages that are announced and have not arrived, and the windows for their payloads.
+    announced: Vec<(MessageId, Option<Window>)>,
+    /// Places of windows whose messages have arrived, to be closed.
+    closing: Vec<usize>,
+    /// Places of windows that are closed.
+    closed: Vec<usize>,
 }
 
 impl Announcer {
     pub(super) fn new(peer: usize) -> Self {
-        Self { peer, waiting: VecDeque::new(), announced: Vec::new() }
+        Self {
+            peer,
+            waiting: VecDeque::new(),
+            announced: Vec::new(),
+            closing: Vec::new(),
+            closed: (0..ANNOUNCEMENTS_MAX).collect(),
+        }
     }
 
     /// Whether the peer may write to vectors.
     pub(super) fn lends_vectors(&self) -> bool {
-        self.announced.iter().any(|announced| announced.destination.is_some())
+        self.announced.iter().any(|(_, window)| window.is_some())
     }
 
     /// Whether the payload of a message may be placed by the peer.
     pub(super) fn is_direct(&self, id: MessageId) -> bool {
-        self.announced.iter().any(|announced| announced.id == id && announced.destination.is_some())
+        self.announced.iter().any(|(announced, window)| *announced == id && window.is_some())
     }
 
-    /// Announces what the operation expects, as far as there is room.
+    /// Closes the windows of messages that have arrived, and announces those that the operation expects, as far as there is room.
     ///
     /// The peer sends nothing else before a message whose header it has sent. So that message is announced first, and its place is kept free.
     pub(super) fn announce(
@@ -43,8 +52,11 @@ impl Announcer {
         device: &mut impl Device,
     ) {
         while let Some(id) = engine.next_arrived(self.peer) {
-            self.announced.retain(|announced| announced.id != id);
+            let arrived = self.announced.iter().position(|(announced, _)| *announced == id);
+            let window = arrived.and_then(|at| self.announced.swap_remove(at).1);
+            self.closing.extend(window.map(|window| window.place));
         }
+        self.close_windows(wire, device);
         while let Some(expected) = engine.next_expected(self.peer) {
             self.waiting.push_back(expected);
         }
@@ -55,30 +67,30 @@ impl Announcer {
         }
         let mut room = ANNOUNCEMENTS_MAX - usize::from(at.is_none());
         while self.announced.len() < room
-            && let Some(expected) = self.waiting.front()
+            && wire.has_slots(2)
+            && let Some(expected) = self.waiting.pop_front()
         {
-            let announcement = announcement(self.peer, expected, engine, memory, device);
-            if !wire.announce(device, &announcement) {
-                return;
+            let memory = engine.expected_destination(&expected, memory);
+            let place = self.closed.last().copied();
+            let window =
+                memory.zip(place).and_then(|(memory, place)| device.window(self.peer, place, memory));
+            if window.is_some() {
+                self.closed.pop();
             }
-            self.announced.push(announcement);
-            self.waiting.pop_front();
+            wire.announce(device, expected.id, window);
+            self.announced.push((expected.id, window));
             room = ANNOUNCEMENTS_MAX - 1;
         }
     }
-}
 
-fn announcement(
-    peer: usize,
-    expected: &Expected,
-    engine: &Engine,
-    memory: &mut Memory<'_>,
-    device: &impl Device,
-) -> Announcement {
-    let memory = engine.expected_destination(expected, memory);
-    let destination = memory.and_then(|memory| {
-        let key = device.keys(peer, memory)?.remote;
-        Some(Destination { address: memory.as_mut_ptr().addr() as u64, key, len: memory.len() as u64 })
-    });
-    Announcement { id: expected.id, destination }
+    /// Closes the windows of messages that have arrived, as far as there is room. Returns whether all of them are.
+    pub(super) fn close_windows(&mut self, wire: &mut Wire, device: &mut impl Device) -> bool {
+        while wire.has_slots(1)
+            && let Some(place) = self.closing.pop()
+        {
+            wire.close_window(device, place);
+            self.closed.push(place);
+        }
+        self.closing.is_empty()
+    }
 }

@@ -5,7 +5,7 @@ use std::io;
 use super::announcement::ANNOUNCEMENT_BYTES;
 use super::flow::Area;
 
-/// A write into a peer's memory, with immediate data.
+/// A request to the send queue: a write into a peer's memory with immediate data, or what opens and closes windows.
 #[derive(Clone, Copy)]
 pub(super) struct Write {
     pub(super) what: What,
@@ -23,6 +23,20 @@ pub(super) enum What {
     Announcement(usize),
     /// Bytes of a vector, to where the peer wants them.
     Direct(Direct),
+    /// Nothing: the peer may write to this memory from now on.
+    Open(Window),
+    /// Nothing: the peer may not write to the memory of the window in this place any more.
+    Close(usize),
+}
+
+/// Memory of a vector that a peer may write to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Window {
+    /// Place among the windows of the peer.
+    pub(super) place: usize,
+    pub(super) key: u32,
+    pub(super) address: u64,
+    pub(super) len: usize,
 }
 
 /// Bytes of registered memory, and an address and a key of the peer's.
@@ -33,15 +47,6 @@ pub(super) struct Direct {
     pub(super) to: u64,
     pub(super) to_key: u32,
     pub(super) len: usize,
-}
-
-/// Keys of registered memory on the queue pair of one peer.
-#[derive(Clone, Copy)]
-pub(super) struct Keys {
-    /// For this rank's own device.
-    pub(super) local: u32,
-    /// For the peer's writes.
-    pub(super) remote: u32,
 }
 
 /// A completion, and the peer that it concerns.
@@ -55,7 +60,7 @@ pub(super) enum Completion {
     Broken { peer: usize },
 }
 
-/// Most writes that are posted with one doorbell: the parts before and behind the end of a ring.
+/// Most requests that are posted with one doorbell: the parts before and behind the end of a ring, or a window and its announcement.
 pub(super) const POSTED_MAX: usize = 2;
 /// Completions that are collected at once.
 pub(super) const COLLECTED_MAX: usize = 32;
@@ -92,6 +97,10 @@ pub(super) trait Device {
     /// The announcement of the peer in a place, which may be anything.
     fn announcement(&self, peer: usize, place: usize) -> [u8; ANNOUNCEMENT_BYTES];
 
-    /// Keys of bytes for the queue pair of a peer, if they are registered, all of them.
-    fn keys(&self, peer: usize, bytes: &[u8]) -> Option<Keys>;
+    /// This rank's own key of bytes of a vector, if they are registered, all of them.
+    fn key(&self, peer: usize, bytes: &[u8]) -> Option<u32>;
+
+    /// The window that a peer gets for bytes of a vector by [`What::Open`], in a place whose last window is closed. `None` if the bytes are not
+    /// registered, or if the device has no windows. There are as many places as announcements.
+    fn window(&self, peer: usize, place: usize, bytes: &mut [u8]) -> Option<Window>;
 }

@@ -105,10 +105,15 @@ impl Links {
         }
     }
 
-    /// Makes sure that a completion comes when all writes have arrived. Returns whether there are any on their way.
+    /// Makes sure that a completion comes when all writes have arrived and all windows are closed. Returns whether something is on its way.
     pub(super) fn finish(&mut self, device: &mut impl Device) -> bool {
-        self.links.iter_mut().flatten().for_each(|link| link.wire.finish(device));
-        self.links.iter().flatten().any(|link| link.wire.is_busy())
+        let mut is_busy = false;
+        for Link { wire, announcer, .. } in self.links.iter_mut().flatten() {
+            let is_closed = announcer.close_windows(wire, device);
+            wire.finish(device);
+            is_busy |= wire.is_busy() || (wire.is_open() && !is_closed);
+        }
+        is_busy
     }
 }
 

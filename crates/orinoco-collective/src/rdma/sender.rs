@@ -144,9 +144,8 @@ fn way(
     device: &impl Device,
 ) -> Way {
     let is_whole = |to: &Destination| to.len == header.payload_len() && payload.len() == payload_len(header);
-    let keys = |to| Some((device.keys(peer, payload)?, to));
-    let direct = destination.filter(is_whole).and_then(keys);
-    direct.map_or(Way::Ring, |(keys, to)| Way::Direct { from_key: keys.local, to })
+    let direct = |to| Some(Way::Direct { from_key: device.key(peer, payload)?, to });
+    destination.filter(is_whole).and_then(direct).unwrap_or(Way::Ring)
 }
 
 fn payload_len(header: &Header) -> usize {

@@ -1,6 +1,6 @@
 //! Groups of ranks whose devices are simulated: writes arrive after any time, in the order of their queue pair.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::rc::Rc;
@@ -11,7 +11,7 @@ use orinoco_sim::check_seeds;
 use zerocopy::IntoBytes;
 
 use super::announcement::{ANNOUNCEMENT_BYTES, DIRECT_BYTES};
-use super::device::{Completion, Device, Direct, Keys, What, Write};
+use super::device::{Completion, Device, Direct, What, Window, Write};
 use super::flow::{ANNOUNCEMENTS_MAX, ARRIVALS_MAX, Area, RING_BYTES};
 use super::links::Links;
 use crate::message::simulated::calls::{Planned, Vectors};
@@ -38,6 +38,10 @@ struct Fabric {
     completions: Vec<VecDeque<Completion>>,
     /// Ranks whose queue pairs are broken.
     broken: Option<(usize, usize)>,
+    /// Windows that are open, by owner, peer and place.
+    windows: BTreeMap<(usize, usize, usize), Window>,
+    /// Key of the last window.
+    key: Cell<u32>,
     direct_bytes: usize,
     copied_bytes: usize,
 }
@@ -69,6 +73,7 @@ impl Fabric {
     /// Lets the next write between two ranks arrive: its bytes are those that are there now.
     fn deliver(&mut self, (from, to): (usize, usize)) {
         let Some(write) = self.writes.get_mut(&(from, to)).and_then(VecDeque::pop_front) else { return };
+        let written = write.frees.map(|freed| Completion::Written { peer: to, freed });
         match write.what {
             What::Ring(Area { start, len }) => {
                 let bytes = self.memory[&(from, to)].staging[start..start + len].to_vec();
@@ -78,19 +83,45 @@ impl Fabric {
                 let bytes = self.memory[&(from, to)].staged_announcements[place];
                 self.target(from, to).announcements[place] = bytes;
             }
-            What::Direct(Direct { from: source, from_key, to: target, to_key, len }) => {
-                let mut bytes = vec![0; len];
-                self.vectors_of(from, from_key).read(source, &mut bytes);
-                self.vectors_of(to, to_key).write(target, &bytes);
-                self.direct_bytes += len;
+            What::Direct(direct) if !self.write_direct(from, to, direct) => {
+                return self.break_pair(from, to);
+            }
+            What::Direct(_) => {}
+            What::Open(window) => {
+                let before = self.windows.insert((from, to, window.place), window);
+                assert_eq!(before, None, "the window in that place is closed");
+                return self.completions[from].extend(written);
+            }
+            What::Close(place) => {
+                assert!(self.windows.remove(&(from, to, place)).is_some(), "the window is open");
+                return self.completions[from].extend(written);
             }
         }
         *self.arrived.entry((from, to)).or_default() += 1;
         let posted = self.receives.get_mut(&(to, from)).unwrap();
         *posted = posted.checked_sub(1).expect("a receive is posted for every write");
         self.completions[to].push_back(Completion::Arrived { peer: from, immediate: write.immediate });
-        let written = write.frees.map(|freed| Completion::Written { peer: to, freed });
         self.completions[from].extend(written);
+    }
+
+    /// Writes bytes of a vector through a window. Returns whether that is open.
+    fn write_direct(&mut self, from: usize, to: usize, direct: Direct) -> bool {
+        let end = direct.to + direct.len as u64;
+        let is_open = self.windows.iter().any(|((owner, peer, _), window)| {
+            (*owner, *peer, window.key) == (to, from, direct.to_key)
+                && window.address <= direct.to
+                && end <= window.address + window.len as u64
+        });
+        if is_open {
+            let mut bytes = vec![0; direct.len];
+            let (owner, source) = &self.vectors[direct.from_key as usize];
+            assert_eq!(*owner, from, "a key of the rank's own memory");
+            source.read(direct.from, &mut bytes);
+            let (_, target) = self.vectors_at(to, direct.to, direct.len).expect("memory of the window");
+            target.write(direct.to, &bytes);
+            self.direct_bytes += direct.len;
+        }
+        is_open
     }
 
     /// Memory of one rank that another writes to.
@@ -98,10 +129,12 @@ impl Fabric {
         self.memory.get_mut(&(to, from)).unwrap()
     }
 
-    fn vectors_of(&self, rank: usize, key: u32) -> &MappedMemory {
-        let (owner, memory) = &self.vectors[key as usize];
-        assert_eq!(*owner, rank, "a key of the rank's own memory");
-        memory
+    /// Registered memory of a rank that has these bytes, and its key.
+    fn vectors_at(&self, rank: usize, address: u64, len: usize) -> Option<(u32, &MappedMemory)> {
+        let mut all = self.vectors.iter().zip(0..);
+        let is_at =
+            |owner: usize, memory: &MappedMemory| owner == rank && memory.holds(address as usize, len);
+        all.find_map(|((owner, memory), key)| is_at(*owner, memory).then_some((key, &**memory)))
     }
 
     fn break_pair(&mut self, first: usize, second: usize) {
@@ -165,12 +198,18 @@ impl Device for SimulatedDevice {
         self.with_memory(peer, |memory| memory.announcements[place])
     }
 
-    fn keys(&self, _: usize, bytes: &[u8]) -> Option<Keys> {
+    fn key(&self, _: usize, bytes: &[u8]) -> Option<u32> {
         let fabric = self.fabric.borrow();
-        let is_own =
-            |(owner, memory): &(usize, Arc<MappedMemory>)| *owner == self.rank && memory.holds(bytes);
-        let key = fabric.vectors.iter().position(is_own)? as u32;
-        Some(Keys { local: key, remote: key })
+        let found = fabric.vectors_at(self.rank, bytes.as_ptr().addr() as u64, bytes.len());
+        found.map(|(key, _)| key)
+    }
+
+    fn window(&self, _: usize, place: usize, bytes: &mut [u8]) -> Option<Window> {
+        let fabric = self.fabric.borrow();
+        let (address, len) = (bytes.as_mut_ptr().addr() as u64, bytes.len());
+        fabric.vectors_at(self.rank, address, len)?;
+        fabric.key.set(fabric.key.get() + 1);
+        Some(Window { place, key: fabric.key.get(), address, len })
     }
 }
 
@@ -349,7 +388,9 @@ fn every_operation_is_exact_whatever_is_registered() {
         let ranks = rng.usize(1..6);
         let calls: Vec<Planned> = (0..rng.usize(1..6)).map(|_| random_call(rng, ranks)).collect();
         let registered = [0, 4, 7, 8][rng.usize(..4)];
-        Group::new(ranks, registered).run(&calls, rng);
+        let mut group = Group::new(ranks, registered);
+        group.run(&calls, rng);
+        assert!(group.ranks.iter().all(|rank| rank.fault.is_none()));
     });
 }
 
@@ -377,6 +418,7 @@ fn long_messages_between_registered_vectors_are_not_copied() {
         ];
         let mut group = Group::new(ranks, 8);
         group.run(&calls, rng);
+        assert!(group.ranks.iter().all(|rank| rank.fault.is_none()));
         let fabric = group.fabric.borrow();
         let (direct, copied) = (fabric.direct_bytes, fabric.copied_bytes);
         // Headers are copied, and nothing else.

@@ -17,7 +17,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 use rustix::process::{Resource, getrlimit};
 
 use super::announcement::ANNOUNCEMENT_BYTES;
-use super::device::{COLLECTED_MAX, Completion, Device, Keys, POSTED_MAX, What, Write};
+use super::device::{COLLECTED_MAX, Completion, Device, POSTED_MAX, What, Window, Write};
 use super::endpoint::Endpoint;
 use super::error::RdmaError;
 use super::flow::{ANNOUNCEMENTS_MAX, ARRIVALS_MAX, Area, RING_BYTES};
@@ -30,6 +30,9 @@ use crate::message::MappedMemory;
 const INLINE_BYTES: u32 = 256;
 /// Entries of a table of GIDs that are looked at: a place must fit into a byte.
 const GIDS_MAX: u32 = 256;
+/// Access to registered memory: a peer writes, or windows are opened for its writes.
+const REMOTE_WRITE: u32 = sys::ibv_access_flags::IBV_ACCESS_REMOTE_WRITE.0;
+const WINDOWS: u32 = sys::ibv_access_flags::IBV_ACCESS_MW_BIND.0;
 const ROCE_V2: u32 = 2;
 const ETHERNET: u8 = 2;
 /// Errors of the library's loader: it is not there, or lacks a function.
@@ -52,11 +55,13 @@ pub struct RdmaCounters {
     pub writes: u64,
     /// Those of them that brought a part of a payload to its destination.
     pub direct_writes: u64,
+    /// Requests to the device: writes, and windows that were opened and closed for direct writes of peers.
+    pub requests: u64,
     /// Bytes that were copied on their way: into memory to be written from, or out of a ring.
     pub copied_bytes: u64,
     /// Times that the device was told of new writes.
     pub doorbells: u64,
-    /// Completions of writes, of which one in sixteen has one.
+    /// Completions of requests, of which one in sixteen has one.
     pub completions: u64,
     /// Writes of peers that arrived. Each has a completion, which tells of it.
     pub arrivals: u64,
@@ -177,6 +182,8 @@ struct Pair {
     domain: *mut sys::ibv_pd,
     region: *mut sys::ibv_mr,
     pair: *mut sys::ibv_qp,
+    /// Windows for the peer's writes to vectors; none if the device has no windows.
+    windows: Vec<*mut sys::ibv_mw>,
     inline_bytes: usize,
     /// The peer's ring and its key.
     target: u64,
@@ -270,19 +277,26 @@ impl Verbs {
         if domain.is_null() {
             return Err(fault("making a protection domain", &self.device));
         }
-        let pair =
-            Pair { domain, region: null_mut(), pair: null_mut(), inline_bytes: 0, target: 0, target_key: 0 };
+        let pair = Pair {
+            domain,
+            region: null_mut(),
+            pair: null_mut(),
+            windows: allocate_windows(domain),
+            inline_bytes: 0,
+            target: 0,
+            target_key: 0,
+        };
         self.pairs[peer] = Some(pair);
         let memory = self.link(peer);
         // SAFETY: the memory of a link is mapped until `drop` has ended its registration.
-        let region = unsafe { self.register(domain, memory, LINK_BYTES)? };
+        let region = unsafe { self.register(domain, memory, LINK_BYTES, REMOTE_WRITE)? };
         self.pairs[peer].as_mut().expect("a pair").region = region;
         // SAFETY: a registration that succeeded is a structure that lives until it is ended.
         let key = unsafe { (*region).rkey };
         Ok((self.create_pair(peer)?, memory as u64, key))
     }
 
-    /// Registers memory for a peer, which may write to it.
+    /// Registers memory for the queue pair of a peer: for its writes, or for windows through which it writes.
     ///
     /// # Safety
     /// The domain is open, and the memory is mapped until the registration is ended.
@@ -291,9 +305,9 @@ impl Verbs {
         domain: *mut sys::ibv_pd,
         memory: *mut u8,
         bytes: usize,
+        access: u32,
     ) -> Result<*mut sys::ibv_mr, RdmaError> {
-        let access = sys::ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0
-            | sys::ibv_access_flags::IBV_ACCESS_REMOTE_WRITE.0;
+        let access = sys::ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0 | access;
         // SAFETY: as the caller says.
         let region = unsafe { sys::ibv_reg_mr(domain, memory.cast(), bytes, access as i32) };
         if region.is_null() {
@@ -316,7 +330,9 @@ impl Verbs {
         for peer in 0..self.pairs.len() {
             let region = match self.pairs[peer].as_ref().map(|pair| pair.domain) {
                 // SAFETY: the domain is open, and `vectors` holds the memory until it has ended the registration.
-                Some(domain) => unsafe { self.register(domain, memory.base().as_ptr(), memory.bytes())? },
+                Some(domain) => unsafe {
+                    self.register(domain, memory.base().as_ptr(), memory.bytes(), WINDOWS)?
+                },
                 None => null_mut(),
             };
             vectors.regions.push(region);
@@ -325,13 +341,48 @@ impl Verbs {
         Ok(())
     }
 
-    /// Destroys all queue pairs: no device reads or writes memory of this rank any more.
+    /// Destroys all windows and queue pairs: no device reads or writes memory of this rank any more.
     pub(super) fn halt(&mut self) {
-        for pair in self.pairs.iter_mut().flatten().filter(|pair| !pair.pair.is_null()) {
-            // SAFETY: the queue pair exists, and is never used again.
-            unsafe { sys::ibv_destroy_qp(pair.pair) };
-            pair.pair = null_mut();
+        for pair in self.pairs.iter_mut().flatten() {
+            // Windows come first: one that is open keeps its queue pair and its memory.
+            for window in pair.windows.drain(..) {
+                // SAFETY: the window exists, and is never used again.
+                unsafe { sys::ibv_dealloc_mw(window) };
+            }
+            if !pair.pair.is_null() {
+                // SAFETY: the queue pair exists, and is never used again.
+                unsafe { sys::ibv_destroy_qp(pair.pair) };
+                pair.pair = null_mut();
+            }
         }
+    }
+
+    /// Takes note of requests that the device has taken.
+    fn note_posted(&mut self, peer: usize, writes: &[Write]) {
+        let pair = self.pairs[peer].as_mut().expect("a pair");
+        let counters = &mut self.counters;
+        counters.doorbells += 1;
+        for write in writes {
+            counters.requests += 1;
+            match write.what {
+                What::Open(Window { place, key, .. }) => {
+                    // SAFETY: the window exists until it is destroyed (`halt`), and nobody else uses its structure meanwhile.
+                    unsafe { (*pair.windows[place]).rkey = key };
+                }
+                What::Close(_) => {}
+                What::Direct(_) => {
+                    (counters.writes, counters.direct_writes) =
+                        (counters.writes + 1, counters.direct_writes + 1)
+                }
+                What::Ring(_) | What::Announcement(_) => counters.writes += 1,
+            }
+        }
+    }
+
+    /// The registration of bytes of a vector for a peer.
+    fn region(&self, peer: usize, address: usize, len: usize) -> Option<*mut sys::ibv_mr> {
+        let vectors = self.vectors.iter().find(|vectors| vectors.memory.holds(address, len))?;
+        Some(vectors.regions[peer]).filter(|region| !region.is_null())
     }
 
     /// The queue pair of a peer.
@@ -440,16 +491,16 @@ impl Device for Verbs {
             unsafe { (zeroed(), zeroed()) };
         let mut next = null_mut();
         for ((write, area), request) in writes.iter().zip(&mut areas).zip(&mut requests).rev() {
-            let (from, to) = pair.ends(write.what, staging);
-            *area = from;
             request.wr_id = work_id(peer, write.frees);
             request.next = next;
-            request.sg_list = area;
-            request.num_sge = i32::from(from.length > 0);
-            request.opcode = sys::ibv_wr_opcode::IBV_WR_RDMA_WRITE_WITH_IMM;
-            request.send_flags = flags(write, from.length as usize, pair.inline_bytes);
-            request.imm_data_invalidated_rkey_union.imm_data = write.immediate.to_be();
-            request.wr.rdma = to;
+            let region = match write.what {
+                What::Open(Window { address, len, .. }) => self.region(peer, address as usize, len),
+                _ => None,
+            };
+            pair.fill(request, area, write, staging, region.unwrap_or(null_mut()));
+            if write.frees.is_some() {
+                request.send_flags |= sys::ibv_send_flags::IBV_SEND_SIGNALED.0;
+            }
             next = request;
         }
         let mut refused = null_mut();
@@ -459,10 +510,7 @@ impl Device for Verbs {
         // queue pair is gone (`Links::hold_vectors`).
         match unsafe { sys::ibv_post_send(pair.pair, next, &mut refused) } {
             0 => {
-                let is_direct = |write: &&Write| matches!(write.what, What::Direct(_));
-                self.counters.direct_writes += writes.iter().filter(is_direct).count() as u64;
-                self.counters.writes += writes.len() as u64;
-                self.counters.doorbells += 1;
+                self.note_posted(peer, writes);
                 Ok(())
             }
             code => Err(io::Error::from_raw_os_error(code)),
@@ -536,25 +584,41 @@ impl Device for Verbs {
         bytes
     }
 
-    fn keys(&self, peer: usize, bytes: &[u8]) -> Option<Keys> {
-        let vectors = self.vectors.iter().find(|vectors| vectors.memory.holds(bytes))?;
-        let region = vectors.regions[peer];
-        // SAFETY: a registration that succeeded is a structure that lives until it is ended; a null one is refused.
-        let region = unsafe { region.as_ref()? };
-        Some(Keys { local: region.lkey, remote: region.rkey })
+    fn key(&self, peer: usize, bytes: &[u8]) -> Option<u32> {
+        let region = self.region(peer, bytes.as_ptr().addr(), bytes.len())?;
+        // SAFETY: a registration that succeeded is a structure that lives until it is ended.
+        Some(unsafe { (*region).lkey })
+    }
+
+    fn window(&self, peer: usize, place: usize, bytes: &mut [u8]) -> Option<Window> {
+        let address = bytes.as_mut_ptr().addr();
+        self.region(peer, address, bytes.len())?;
+        let window = *self.pairs[peer].as_ref()?.windows.get(place)?;
+        // SAFETY: a window that was allocated is a structure that lives until it is destroyed (`halt`).
+        let key = unsafe { sys::ibv_inc_rkey((*window).rkey) };
+        Some(Window { place, key, address: address as u64, len: bytes.len() })
     }
 }
 
 impl Pair {
-    /// Place at which a write reads, and the one to which it writes. `staging`: address of the link's staging memory.
-    fn ends(&self, what: What, staging: u64) -> (sys::ibv_sge, sys::rdma_t) {
+    /// Fills a request. `staging`: address of the link's staging memory; `region`: registration of the memory of a window.
+    fn fill(
+        &self,
+        request: &mut sys::ibv_send_wr,
+        area: &mut sys::ibv_sge,
+        write: &Write,
+        staging: u64,
+        region: *mut sys::ibv_mr,
+    ) {
         let same = |start: usize, len: usize| {
             // SAFETY: the region's structure lives until the registration is ended.
             let lkey = unsafe { (*self.region).lkey };
             let from = sys::ibv_sge { addr: staging + start as u64, length: len as u32, lkey };
             (from, sys::rdma_t { remote_addr: self.target + start as u64, rkey: self.target_key })
         };
-        match what {
+        let (from, to) = match write.what {
+            What::Open(window) => return open(request, self.windows[window.place], &window, region),
+            What::Close(place) => return close(request, self.windows[place]),
             What::Ring(Area { start, len }) => {
                 assert!(start + len <= RING_BYTES, "{len} bytes at {start} are not in a ring");
                 same(start, len)
@@ -565,7 +629,16 @@ impl Pair {
                 let from = sys::ibv_sge { addr: direct.from, length, lkey: direct.from_key };
                 (from, sys::rdma_t { remote_addr: direct.to, rkey: direct.to_key })
             }
+        };
+        *area = from;
+        request.sg_list = area;
+        request.num_sge = i32::from(from.length > 0);
+        request.opcode = sys::ibv_wr_opcode::IBV_WR_RDMA_WRITE_WITH_IMM;
+        if (1..=self.inline_bytes).contains(&(from.length as usize)) {
+            request.send_flags = sys::ibv_send_flags::IBV_SEND_INLINE.0;
         }
+        request.imm_data_invalidated_rkey_union.imm_data = write.immediate.to_be();
+        request.wr.rdma = to;
     }
 }
 
@@ -612,21 +685,47 @@ impl Drop for Verbs {
     }
 }
 
-fn flags(write: &Write, len: usize, inline_bytes: usize) -> u32 {
-    let mut flags = 0;
-    if write.frees.is_some() {
-        flags |= sys::ibv_send_flags::IBV_SEND_SIGNALED.0;
-    }
-    if (1..=inline_bytes).contains(&len) {
-        flags |= sys::ibv_send_flags::IBV_SEND_INLINE.0;
-    }
-    flags
+/// Allocates windows that belong to a queue pair when they are open (type 2). None if the device has no such windows: long messages go through
+/// the ring then.
+fn allocate_windows(domain: *mut sys::ibv_pd) -> Vec<*mut sys::ibv_mw> {
+    // SAFETY: the domain is open.
+    let allocate = |_| unsafe { sys::ibv_alloc_mw(domain, sys::ibv_mw_type::IBV_MW_TYPE_2) };
+    (0..ANNOUNCEMENTS_MAX).map(allocate).take_while(|window| !window.is_null()).collect()
+}
+
+/// Makes the request to open a window of registered memory.
+fn open(request: &mut sys::ibv_send_wr, mw: *mut sys::ibv_mw, window: &Window, region: *mut sys::ibv_mr) {
+    request.opcode = sys::ibv_wr_opcode::IBV_WR_BIND_MW;
+    request.bind_mw_tso_union.bind_mw = sys::bind_mw_t {
+        mw,
+        rkey: window.key,
+        bind_info: sys::ibv_mw_bind_info {
+            mr: region,
+            addr: window.address,
+            length: window.len as u64,
+            mw_access_flags: REMOTE_WRITE,
+        },
+    };
+}
+
+/// Makes the request to close a window.
+fn close(request: &mut sys::ibv_send_wr, mw: *mut sys::ibv_mw) {
+    request.opcode = sys::ibv_wr_opcode::IBV_WR_LOCAL_INV;
+    // SAFETY: the window exists until it is destroyed (`halt`).
+    request.imm_data_invalidated_rkey_union.invalidated_rkey = unsafe { (*mw).rkey };
 }
 
 /// Number of a work request, which comes back with its completion: the peer, and for a write the slots that its completion frees.
 fn work_id(peer: usize, frees: Option<usize>) -> u64 {
     (peer as u64) << 32 | frees.unwrap_or(0) as u64
 }
+
+/// Requests that have completions.
+const REQUESTS: [sys::ibv_wc_opcode::Type; 3] = [
+    sys::ibv_wc_opcode::IBV_WC_RDMA_WRITE,
+    sys::ibv_wc_opcode::IBV_WC_BIND_MW,
+    sys::ibv_wc_opcode::IBV_WC_LOCAL_INV,
+];
 
 fn completion_of(completion: &sys::ibv_wc) -> Completion {
     let (peer, freed) = ((completion.wr_id >> 32) as usize, completion.wr_id as u32 as usize);
@@ -636,7 +735,7 @@ fn completion_of(completion: &sys::ibv_wc) -> Completion {
         // SAFETY: both members of the union are numbers of any value.
         let immediate = unsafe { completion.imm_data_invalidated_rkey_union.imm_data };
         Completion::Arrived { peer, immediate: u32::from_be(immediate) }
-    } else if completion.opcode == sys::ibv_wc_opcode::IBV_WC_RDMA_WRITE {
+    } else if REQUESTS.contains(&completion.opcode) {
         Completion::Written { peer, freed }
     } else {
         // A peer that sends instead of writing takes a receive that has no memory.

@@ -2,8 +2,8 @@
 
 use std::io::{self, IoSlice};
 
-use super::announcement::Announcement;
-use super::device::{Device, Direct, POSTED_MAX, What, Write};
+use super::announcement::{Announcement, Destination};
+use super::device::{Device, Direct, POSTED_MAX, What, Window, Write};
 use super::flow::{ANNOUNCEMENTS_MAX, Area, CHUNK_BYTES, Flow};
 use super::immediate::{Content, Immediate};
 use super::slots::Slots;
@@ -110,18 +110,35 @@ impl Wire {
         self.slots.completed(freed);
     }
 
-    /// Announces a message of the peer. There are never more than [`ANNOUNCEMENTS_MAX`] announced that have not arrived. Returns whether it
-    /// could be said now.
-    pub(super) fn announce(&mut self, device: &mut impl Device, announcement: &Announcement) -> bool {
-        if self.state != State::Open || self.slots.free() == 0 {
-            return false;
-        }
+    /// Whether so many requests can be posted.
+    pub(super) fn has_slots(&self, count: usize) -> bool {
+        self.state == State::Open && self.slots.free() >= count
+    }
+
+    /// Announces a message of the peer, and opens the window for its payload. There are never more than [`ANNOUNCEMENTS_MAX`] announced that
+    /// have not arrived. There must be [slots](Wire::has_slots) for both.
+    pub(super) fn announce(&mut self, device: &mut impl Device, id: MessageId, window: Option<Window>) {
         let place = self.next_announced;
         self.next_announced = (place + 1) % ANNOUNCEMENTS_MAX;
-        device.stage_announcement(self.peer, place, &announcement.encode());
-        let immediate = self.flow.announcement();
+        let destination =
+            window.map(|Window { key, address, len, .. }| Destination { address, key, len: len as u64 });
+        device.stage_announcement(self.peer, place, &Announcement { id, destination }.encode());
+        let open =
+            window.map(|window| Write { what: What::Open(window), immediate: 0, frees: self.slots.take() });
+        let immediate = self.flow.announcement().encode();
+        let announce = Write { what: What::Announcement(place), immediate, frees: self.slots.take() };
+        // A link that breaks is closed.
+        let _ = match open {
+            Some(open) => self.post(device, &[open, announce]),
+            None => self.post(device, &[announce]),
+        };
+    }
+
+    /// Closes the window in a place. There must be a [slot](Wire::has_slots).
+    pub(super) fn close_window(&mut self, device: &mut impl Device, place: usize) {
         let frees = self.slots.take();
-        self.post(device, What::Announcement(place), immediate, frees).is_ok()
+        // A link that breaks is closed.
+        let _ = self.post(device, &[Write { what: What::Close(place), immediate: 0, frees }]);
     }
 
     /// Writes a part of a payload to its destination. `is_last`: nothing of the message comes after it.
@@ -133,8 +150,8 @@ impl Wire {
             return Moved::Later;
         }
         let Some(immediate) = self.flow.direct(is_last) else { return Moved::Later };
-        let frees = self.slots.take();
-        match self.post(device, What::Direct(direct), immediate, frees) {
+        let (immediate, frees) = (immediate.encode(), self.slots.take());
+        match self.post(device, &[Write { what: What::Direct(direct), immediate, frees }]) {
             Ok(()) => Moved::Bytes(direct.len),
             Err(_) => Moved::Closed,
         }
@@ -172,16 +189,10 @@ impl Wire {
         }
         let mut posted = writes.iter().flatten().copied();
         let result = match (posted.next(), posted.next()) {
-            (Some(first), Some(second)) => device.post(self.peer, &[first, second]),
-            (first, _) => device.post(self.peer, first.as_slice()),
+            (Some(first), Some(second)) => self.post(device, &[first, second]),
+            (first, _) => self.post(device, first.as_slice()),
         };
-        match result {
-            Ok(()) => Moved::Bytes(moved),
-            Err(_) => {
-                self.state = State::Closed;
-                Moved::Closed
-            }
-        }
+        result.map_or(Moved::Closed, |()| Moved::Bytes(moved))
     }
 
     /// Fills the beginning of a slice.
@@ -206,31 +217,24 @@ impl Wire {
             return;
         }
         if let Some(immediate) = self.flow.due_credits() {
-            let frees = self.slots.take();
+            let (immediate, frees) = (immediate.encode(), self.slots.take());
             // A link that breaks is closed.
-            let _ = self.post(device, NOTHING, immediate, frees);
+            let _ = self.post(device, &[Write { what: NOTHING, immediate, frees }]);
         }
     }
 
     /// Sends a last write, whose completion says that all writes have arrived, unless there is such a completion anyway.
     pub(super) fn finish(&mut self, device: &mut impl Device) {
         if self.state == State::Open && self.slots.is_end_silent() && self.slots.free() > 0 {
-            let immediate = self.flow.last();
-            let frees = Some(self.slots.take_last());
+            let (immediate, frees) = (self.flow.last().encode(), Some(self.slots.take_last()));
             // A link that breaks is closed.
-            let _ = self.post(device, NOTHING, immediate, frees);
+            let _ = self.post(device, &[Write { what: NOTHING, immediate, frees }]);
         }
     }
 
-    /// Posts a write. The link is closed if that fails.
-    fn post(
-        &mut self,
-        device: &mut impl Device,
-        what: What,
-        immediate: Immediate,
-        frees: Option<usize>,
-    ) -> io::Result<()> {
-        let posted = device.post(self.peer, &[Write { what, immediate: immediate.encode(), frees }]);
+    /// Posts requests. The link is closed if that fails.
+    fn post(&mut self, device: &mut impl Device, writes: &[Write]) -> io::Result<()> {
+        let posted = device.post(self.peer, writes);
         if posted.is_err() {
             self.state = State::Closed;
         }
