@@ -81,8 +81,9 @@ fn count_calls(
     calls(group)?;
     let after = group.transport().counters();
     say(&format!(
-        "{name}: registrations {} writes {} direct {} copied_bytes {} doorbells {} completions {} arrivals {}",
+        "{name}: registrations {} requests {} writes {} direct {} copied_bytes {} doorbells {} completions {} arrivals {}",
         after.registrations - before.registrations,
+        after.requests - before.requests,
         after.writes - before.writes,
         after.direct_writes - before.direct_writes,
         after.copied_bytes - before.copied_bytes,

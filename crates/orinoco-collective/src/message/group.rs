@@ -1,5 +1,6 @@
 use std::collections::VecDeque;
 use std::mem;
+use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -221,11 +222,14 @@ impl<T: Transport> MessageGroup<T> {
         let start = Ticks::now();
         self.recorder.begin(call, millis(start.since(self.origin)));
         let plan = self.plan(call, collective, kernel);
-        let result = match self.uniform_state.is_some() && plan.is_of_all {
-            true => self.run_uniform(call, plan, input, output),
-            false => self.run_plan(call, plan, input, output),
-        };
+        let result =
+            panic::catch_unwind(AssertUnwindSafe(|| match self.uniform_state.is_some() && plan.is_of_all {
+                true => self.run_uniform(call, plan, input, output),
+                false => self.run_plan(call, plan, input, output),
+            }));
+        // The caller gets its vectors back, even by a panic.
         self.transport.leave_vectors();
+        let result = result.unwrap_or_else(|panic| panic::resume_unwind(panic));
         let end = Ticks::now();
         self.recorder.end(&result, millis(end.since(self.origin)));
         if result.is_ok() {

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use super::device::{Device, Window};
 use super::flow::ANNOUNCEMENTS_MAX;
 use super::wire::Wire;
-use crate::message::{Engine, Expected, Memory, MessageId};
+use crate::message::{Engine, Expected, LinkFault, Memory, MessageId, Refusal};
 
 /// Announces the long messages of one peer.
 pub(super) struct Announcer {
@@ -50,10 +50,11 @@ impl Announcer {
         memory: &mut Memory<'_>,
         wire: &mut Wire,
         device: &mut impl Device,
-    ) {
+    ) -> Result<(), LinkFault> {
         while let Some(id) = engine.next_arrived(self.peer) {
             let arrived = self.announced.iter().position(|(announced, _)| *announced == id);
-            let window = arrived.and_then(|at| self.announced.swap_remove(at).1);
+            let unexpected = LinkFault::Refused { peer: self.peer, refusal: Refusal::Unexpected };
+            let (_, window) = self.announced.swap_remove(arrived.ok_or(unexpected)?);
             self.closing.extend(window.map(|window| window.place));
         }
         self.close_windows(wire, device);
@@ -81,6 +82,7 @@ impl Announcer {
             self.announced.push((expected.id, window));
             room = ANNOUNCEMENTS_MAX - 1;
         }
+        Ok(())
     }
 
     /// Closes the windows of messages that have arrived, as far as there is room. Returns whether all of them are.

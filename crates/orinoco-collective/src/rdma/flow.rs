@@ -15,8 +15,8 @@ use thiserror::Error;
 use super::immediate::{CREDITS_MAX, Content, Immediate, LEN_MAX, Number};
 use crate::HEADER_BYTES;
 
-/// Most bytes of one write: at 10 Gb/s they take 200 us, long enough that what a write costs at both ends does not count. A message of 512 KiB,
-/// the usual piece, takes two writes with its header.
+/// Most bytes of one write: at 10 Gb/s they take 200 us, long enough that what a write costs at both ends does not count. A payload of 512 KiB,
+/// the usual piece, takes two writes, directly or through the ring.
 pub(super) const CHUNK_BYTES: usize = PART_BYTES + HEADER_BYTES;
 /// Most bytes of a payload in one write. Tests have short vectors, and as many writes.
 pub(super) const PART_BYTES: usize = if cfg!(test) { 1 << 10 } else { 256 << 10 };
@@ -27,8 +27,8 @@ pub(super) const WRITES_MAX: usize = 64;
 /// Writes after which credits are returned by a write of their own; or the bytes of a chunk.
 const CREDITS_DUE: usize = WRITES_MAX / 4;
 /// Most writes that the peer may make before this rank looks: those of a window, those that only return credits (one for each write of
-/// this rank at most), announcements, and the last one of a rank that leaves.
-pub(super) const ARRIVALS_MAX: usize = 2 * WRITES_MAX + ANNOUNCEMENTS_MAX + 1;
+/// this rank at most), announcements; and after each of them one that asks for a completion, when memory is registered or the peer leaves.
+pub(super) const ARRIVALS_MAX: usize = 2 * (2 * WRITES_MAX + ANNOUNCEMENTS_MAX);
 /// Most announcements of messages that have not arrived.
 pub(super) const ANNOUNCEMENTS_MAX: usize = if cfg!(test) { 2 } else { 16 };
 

@@ -78,10 +78,10 @@ impl Links {
         let mut has_moved = false;
         self.collect(device);
         for link in self.links.iter_mut().flatten() {
-            link.announcer.announce(engine, memory, &mut link.wire, device);
+            link.announcer.announce(engine, memory, &mut link.wire, device)?;
             has_moved |= link.sender.send(engine, memory, &mut link.wire, device)?;
             has_moved |= link.receive(engine, memory, device)?;
-            link.announcer.announce(engine, memory, &mut link.wire, device);
+            link.announcer.announce(engine, memory, &mut link.wire, device)?;
             link.wire.return_credits(device);
         }
         Ok(has_moved)
@@ -110,6 +110,7 @@ impl Links {
         let mut is_busy = false;
         for Link { wire, announcer, .. } in self.links.iter_mut().flatten() {
             let is_closed = announcer.close_windows(wire, device);
+            wire.return_credits(device);
             wire.finish(device);
             is_busy |= wire.is_busy() || (wire.is_open() && !is_closed);
         }
@@ -127,7 +128,8 @@ impl Link {
         let mut has_moved = false;
         loop {
             has_moved |= self.receiver.receive(engine, memory, |into| self.wire.read(device, into))?;
-            if !self.wire.is_direct_next() || self.receiver.is_parked() {
+            let can_return_credits = self.wire.has_slots(1) || !self.wire.is_open();
+            if !self.wire.is_direct_next() || self.receiver.is_parked() || !can_return_credits {
                 return Ok(has_moved);
             }
             self.read_direct(engine)?;

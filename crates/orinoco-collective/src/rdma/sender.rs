@@ -7,7 +7,9 @@ use super::announcement::{DIRECT_BYTES, Destination};
 use super::device::{Device, Direct};
 use super::flow::PART_BYTES;
 use super::wire::Wire;
-use crate::message::{Engine, HEADER_BYTES, Header, INLINE_BYTES, LinkFault, Memory, Moved, write_both};
+use crate::message::{
+    Engine, HEADER_BYTES, Header, INLINE_BYTES, LinkFault, Memory, Moved, Refusal, write_both,
+};
 
 /// Sends a rank's messages to one peer.
 pub(super) struct Sender {
@@ -52,7 +54,6 @@ impl Sender {
         wire: &mut Wire,
         device: &mut impl Device,
     ) -> Result<bool, LinkFault> {
-        let closed = Err(LinkFault::Closed { peer: self.peer });
         let mut has_moved = self.settle(engine, memory, wire);
         while let Some(header) = engine.next_message(self.peer, memory) {
             match self.step(&header, engine, memory, wire, device) {
@@ -61,17 +62,23 @@ impl Sender {
                     has_moved = true;
                 }
                 Moved::Later => break,
-                Moved::Closed | Moved::Damaged => return closed,
+                Moved::Closed => return Err(LinkFault::Closed { peer: self.peer }),
+                Moved::Damaged => return Err(self.damaged()),
             }
             if self.offset == HEADER_BYTES + payload_len(&header) {
                 self.hand_over(engine);
                 has_moved |= self.settle(engine, memory, wire);
             }
         }
-        if !self.handed.is_empty() && !wire.is_open() {
-            return closed;
+        match wire.standstill() {
+            Moved::Closed if !self.handed.is_empty() => Err(LinkFault::Closed { peer: self.peer }),
+            Moved::Damaged if !self.handed.is_empty() => Err(self.damaged()),
+            _ => Ok(has_moved),
         }
-        Ok(has_moved)
+    }
+
+    fn damaged(&self) -> LinkFault {
+        LinkFault::Refused { peer: self.peer, refusal: Refusal::Damaged }
     }
 
     /// The message is with the device. Its memory may change at once, unless the device reads it.
@@ -116,7 +123,7 @@ impl Sender {
             Some(way) => way,
             None => {
                 let Some(announced) = wire.take_announcement(header.id()) else {
-                    return if wire.is_open() { Moved::Later } else { Moved::Closed };
+                    return wire.standstill();
                 };
                 let way = way(self.peer, payload, header, announced.destination, device);
                 *self.way.insert(way)

@@ -10,13 +10,15 @@ use orinoco_core::Rng;
 use orinoco_sim::check_seeds;
 use zerocopy::IntoBytes;
 
-use super::announcement::{ANNOUNCEMENT_BYTES, DIRECT_BYTES};
+use super::announcement::{ANNOUNCEMENT_BYTES, Announcement, DIRECT_BYTES};
 use super::device::{Completion, Device, Direct, What, Window, Write};
 use super::flow::{ANNOUNCEMENTS_MAX, ARRIVALS_MAX, Area, RING_BYTES};
 use super::links::Links;
 use crate::message::simulated::calls::{Planned, Vectors};
 use crate::message::simulated::random_call;
-use crate::message::{Engine, LinkFault, MappedMemory, Memory, OperationPlan, Refusal, VectorMemory};
+use crate::message::{
+    Engine, LinkFault, MappedMemory, Memory, MessageId, OperationPlan, Refusal, VectorMemory,
+};
 use crate::{Algorithm, Collective, DataType, ReduceOp, Topology};
 
 /// Steps of a run that ends: no run takes as many by far.
@@ -463,6 +465,40 @@ fn a_direct_write_that_was_not_announced_is_refused() {
         let immediate = 0x7_fffe | number << 26;
         group.fabric.borrow_mut().completions[0].push_back(Completion::Arrived { peer: 1, immediate });
         group.ranks[0].step(&[call], rng);
+        let refused = LinkFault::Refused { peer: 1, refusal: Refusal::Unexpected };
+        assert_eq!(group.ranks[0].fault, Some(refused));
+    });
+}
+
+/// Announcements are forged, so that the sender does not wait for those of the receiver.
+#[test]
+fn a_long_message_that_was_not_announced_is_refused() {
+    check_seeds(20, |simulator| {
+        let rng = simulator.rng();
+        let call = Planned {
+            collective: Collective::Send { from: 1, to: 0, count: 8 * 300 },
+            data_type: DataType::U8,
+            algorithm: Algorithm::Direct,
+            piece: 300,
+            ..random_call(rng, 2)
+        };
+        let calls = [call];
+        let mut group = Group::new(2, 8);
+        group.ranks.iter_mut().for_each(|rank| rank.step(&calls, rng));
+        for piece in 0..8 {
+            let id = MessageId { operation: 0, piece, message: 0 };
+            let place = piece as usize % ANNOUNCEMENTS_MAX;
+            let mut fabric = group.fabric.borrow_mut();
+            fabric.target(0, 1).announcements[place] = Announcement { id, destination: None }.encode();
+            let immediate = 0x7_ffff | piece << 26;
+            fabric.completions[1].push_back(Completion::Arrived { peer: 0, immediate });
+            drop(fabric);
+            group.ranks[1].step(&calls, rng);
+        }
+        while group.fabric.borrow().writes[&(1, 0)].len() > 0 {
+            group.fabric.borrow_mut().deliver((1, 0));
+        }
+        group.ranks[0].step(&calls, rng);
         let refused = LinkFault::Refused { peer: 1, refusal: Refusal::Unexpected };
         assert_eq!(group.ranks[0].fault, Some(refused));
     });

@@ -60,6 +60,15 @@ impl Wire {
         self.state == State::Open
     }
 
+    /// Answer of a link on which nothing can be sent now, or ever.
+    pub(super) fn standstill(&self) -> Moved {
+        match self.state {
+            State::Open => Moved::Later,
+            State::Closed => Moved::Closed,
+            State::Damaged => Moved::Damaged,
+        }
+    }
+
     /// Whether writes are on their way whose arrival is not known.
     pub(super) fn is_busy(&self) -> bool {
         self.state == State::Open && self.slots.is_any_taken()
@@ -144,7 +153,7 @@ impl Wire {
     /// Writes a part of a payload to its destination. `is_last`: nothing of the message comes after it.
     pub(super) fn write_direct(&mut self, device: &mut impl Device, direct: Direct, is_last: bool) -> Moved {
         if self.state != State::Open {
-            return Moved::Closed;
+            return self.standstill();
         }
         if self.slots.free() == 0 {
             return Moved::Later;
@@ -170,7 +179,7 @@ impl Wire {
     /// Sends the beginning of some slices: at most a chunk, with one doorbell.
     pub(super) fn write(&mut self, device: &mut impl Device, slices: &[IoSlice<'_>]) -> Moved {
         if self.state != State::Open {
-            return Moved::Closed;
+            return self.standstill();
         }
         let wanted = slices.iter().map(|slice| slice.len()).sum::<usize>().min(CHUNK_BYTES);
         let (mut moved, mut writes) = (0, [None; POSTED_MAX]);
