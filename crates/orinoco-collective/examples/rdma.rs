@@ -1,13 +1,13 @@
-//! Two ranks on two machines with RDMA devices: counts and measures. The example `conformance` checks results.
+//! Two ranks on two machines with RDMA devices: counts their requests to the devices, and measures throughput. The example `conformance` checks results.
 //!
 //!     rdma ADDRESS KEY_FILE RANK count|long|stream [RUNS]
 //!
-//! `ADDRESS` is that of rank 0, `KEY_FILE` a group key (`orinoco-group-key` and 64 hexadecimal digits, mode 0600), the same on both.
+//! `ADDRESS` is the IP address and port of rank 0, `KEY_FILE` a group key (`orinoco-group-key` and 64 hexadecimal digits, mode 0600), the same on both.
 //!
 //! | Mode | What |
 //! |---|---|
-//! | count | what a thousand all-reduces of 8 bytes to 160 kB need: registrations, writes, completions |
-//! | long | what twenty all-reduces of 1 MiB need: the same, and copies |
+//! | count | what a thousand all-reduces of 8 bytes to 160 kB need, after as many to warm up |
+//! | long | what twenty all-reduces of 1 MiB need |
 //! | stream | time of messages of 1 MiB from rank 0 to rank 1 |
 
 use std::error::Error;

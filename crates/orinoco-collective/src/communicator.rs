@@ -21,11 +21,12 @@ pub trait Communicator {
     /// Number of ranks.
     fn ranks(&self) -> usize;
 
-    /// Allocates a vector of elements, all 0. Over RDMA, the device knows its memory: long messages go from such a vector, or into it, without
-    /// being copied. Allocate vectors once and use them again, since each takes a system call for each other rank. It concerns no other rank.
+    /// Allocates a vector of elements, all 0. Over RDMA the memory is registered, so long messages between such vectors are zero-copy
+    /// ([`Rdma`](crate::Rdma)). Allocate vectors once and use them again: each allocation registers the memory once per peer. This call is local: other
+    /// ranks need not make it.
     ///
     /// # Errors
-    /// If there is not enough memory, or if the device does not take it: the limit of locked memory is too low, for one.
+    /// There is not enough memory, or it cannot be registered, for example because `ulimit -l` is too low.
     fn allocate<T: Element>(&mut self, len: usize) -> Result<VectorMemory<T>, AllocateError> {
         Ok(vec![T::default(); len].into())
     }

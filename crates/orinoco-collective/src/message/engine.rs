@@ -19,7 +19,7 @@ use crate::{Call, Local, Round, Transfer};
 /// [`destination`](Engine::destination), and says [`arrived`](Engine::arrived). It may do so for all peers at once, in parts of any
 /// size. Copies and reductions are executed inside `begin`, `sent` and `arrived`.
 ///
-/// A transport whose device reads a payload later says [`handed_over`](Engine::handed_over) first, and goes on with the next message. One whose
+/// A transport whose device reads a payload later calls [`handed_over`](Engine::handed_over) first, and goes on with the next message. One whose
 /// device writes to destinations learns them from [`next_expected`](Engine::next_expected).
 pub struct Engine {
     rank: usize,
@@ -39,7 +39,7 @@ pub struct Engine {
     early: Vec<Early>,
     /// Buffers for early messages, to be used again.
     spare: Vec<Vec<u8>>,
-    /// Bytes of a message from which it is told before it comes.
+    /// Bytes of a payload from which its message is reported as expected and as arrived.
     expected_bytes: usize,
 }
 
@@ -67,7 +67,7 @@ struct Piece {
 #[derive(Default)]
 struct Link {
     outgoing: VecDeque<Outgoing>,
-    /// So many of them, the first ones, are handed over to a device and not sent.
+    /// Number of them, from the front, that are posted but not yet sent.
     handed: usize,
     /// Long messages that are expected, and those that have arrived; not asked for yet.
     expected: VecDeque<Expected>,
@@ -146,7 +146,7 @@ impl Engine {
         }
     }
 
-    /// Tells of messages of at least so many bytes before they come: by [`Engine::next_expected`].
+    /// Makes [`Engine::next_expected`] and [`Engine::next_arrived`] report messages with payloads of at least so many bytes.
     pub(crate) fn tell_of_messages_from(&mut self, bytes: usize) {
         self.expected_bytes = bytes;
     }
@@ -241,7 +241,7 @@ impl Engine {
         plan.rest(outgoing.piece, transfer, offset).map_or(&[], |span| memory.bytes(span))
     }
 
-    /// A device has the next message for `peer`, and reads its memory until it is [`sent`](Engine::sent).
+    /// The next message for `peer` is posted. Its memory must not change until it is [`sent`](Engine::sent).
     ///
     /// # Panics
     /// If there was none.
@@ -252,7 +252,7 @@ impl Engine {
         link.sent = link.sent.wrapping_add(1);
     }
 
-    /// The oldest message for `peer` that is not sent is, and its memory may change.
+    /// The oldest unsent message for `peer` is sent, and its memory may be reused.
     ///
     /// # Panics
     /// If there was none.
@@ -305,12 +305,12 @@ impl Engine {
         Ok(true)
     }
 
-    /// A long message that `peer` sends next, or soon, unless it was told before. Each is told once.
+    /// The next long message expected from `peer`. Each is returned once: when its round begins, or, if its header came earlier, when that is accepted.
     pub(crate) fn next_expected(&mut self, peer: usize) -> Option<Expected> {
         self.links[peer].expected.pop_front()
     }
 
-    /// A message that was expected and has arrived. Each is told once.
+    /// A long message of `peer` that has arrived. Each is returned once.
     pub(crate) fn next_arrived(&mut self, peer: usize) -> Option<MessageId> {
         self.links[peer].arrived.pop_front()
     }

@@ -43,7 +43,7 @@ pub struct Header {
     pub(super) len: u64,
 }
 
-/// Name of a message among those of one peer that can be under way.
+/// Identifies a message on its link while it is in flight. Later messages can have the same, since sends do not increment the number of the operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct MessageId {
     pub(crate) operation: u32,
@@ -52,7 +52,7 @@ pub(crate) struct MessageId {
 }
 
 impl Header {
-    /// Name of the message among those of its sender.
+    /// Identifies the message while it is in flight.
     pub(crate) fn id(&self) -> MessageId {
         MessageId { operation: self.operation, piece: self.piece, message: self.message }
     }

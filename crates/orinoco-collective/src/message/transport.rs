@@ -25,21 +25,24 @@ pub trait Transport {
     /// Whether the link with a peer keeps payloads whole by itself, at both ends. Others have a checksum.
     fn keeps_whole(&self, peer: usize) -> bool;
 
-    /// Bytes of a message from which its destination is to be known before it comes; `None` if this transport needs to know none.
+    /// Bytes of the smallest payload whose destination the transport must know before it arrives (the threshold of the rendezvous); `None` if it has no
+    /// rendezvous.
     fn expected_bytes(&self) -> Option<usize> {
         None
     }
 
-    /// Has the device read and write memory by itself, for as long as this transport lives, or until nobody else holds the memory.
+    /// Registers memory for direct access by the device. It stays registered until the transport is dropped, or until the first call of this after
+    /// the last other `Arc` of the memory was dropped.
     ///
     /// # Errors
-    /// If the device does not take the memory.
+    /// If the memory cannot be registered.
     fn register(&mut self, memory: &Arc<MappedMemory>) -> Result<(), RdmaError> {
         let _ = memory;
         Ok(())
     }
 
-    /// Ends an operation, well or not: afterwards, no device reads or writes its vectors. After a failure, that may end the links.
+    /// Called when an operation has ended, well or not. Afterwards no device reads or writes its vectors. If a transfer was unfinished, this closes all
+    /// links.
     fn leave_vectors(&mut self) {}
 
     /// Looks at the group's health, or changes it.

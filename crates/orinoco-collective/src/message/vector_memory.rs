@@ -1,4 +1,4 @@
-//! Memory for vectors that a device may read and write by itself.
+//! Memory for vectors that an RDMA device can access directly.
 #![expect(unsafe_code, reason = "memory that a device reads and writes is a raw mapping")]
 
 use std::io;
@@ -12,11 +12,11 @@ use zerocopy::FromBytes;
 
 use crate::{Element, RdmaError};
 
-/// A vector in memory of a group: a slice of elements.
+/// A vector that a group has [allocated](crate::Communicator::allocate); dereferences to a slice.
 ///
-/// Over RDMA, the device knows the memory, so long messages go from such a vector, or into it, without being copied. Over other transports it is
-/// memory like any other. Registered memory stays with the group until the group is dropped, or [allocates](crate::Communicator::allocate) again after the
-/// vector is dropped; the other ranks' devices could write to it as long. Give it to one group alone.
+/// Over RDMA the memory is registered, so long messages between such vectors are zero-copy ([`Rdma`](crate::Rdma)). Over other transports it is ordinary memory.
+/// Registered memory stays so until the group is dropped, or next allocates after the vector was dropped. Use it only with the group that allocated
+/// it: other groups copy it.
 pub struct VectorMemory<E>(Kind<E>);
 
 enum Kind<E> {
@@ -25,7 +25,7 @@ enum Kind<E> {
     Mapped(Arc<MappedMemory>, usize),
 }
 
-/// Fault of allocating memory for vectors.
+/// Error of [`Communicator::allocate`](crate::Communicator::allocate).
 #[derive(Debug, Error)]
 pub enum AllocateError {
     /// There is not enough memory.
@@ -36,7 +36,7 @@ pub enum AllocateError {
         /// The system's answer.
         source: io::Error,
     },
-    /// The device does not take it.
+    /// The device cannot register the memory.
     #[error(transparent)]
     Register(#[from] RdmaError),
 }
@@ -65,8 +65,8 @@ impl<E: Element> Deref for VectorMemory<E> {
         match &self.0 {
             Kind::Ordinary(vector) => vector,
             Kind::Mapped(memory, len) => {
-                // SAFETY: the mapping has so many bytes (`map`), all of which the kernel has set. They are written through `self` alone, and by
-                // devices while an operation borrows this vector exclusively.
+                // SAFETY: the mapping has so many bytes (`map`), all of which the kernel has zeroed. They are written through `self` alone, and by
+                // devices through windows that are open while an operation borrows this vector exclusively.
                 let bytes = unsafe { std::slice::from_raw_parts(memory.base.as_ptr(), len * size_of::<E>()) };
                 FromBytes::ref_from_bytes(bytes).expect("a mapping is aligned to a page")
             }
@@ -88,7 +88,7 @@ impl<E: Element> DerefMut for VectorMemory<E> {
     }
 }
 
-/// Memory of a [`VectorMemory`], mapped until nobody holds it any more.
+/// Memory of a [`VectorMemory`]. It is unmapped when its last `Arc` is dropped.
 pub struct MappedMemory {
     base: NonNull<u8>,
     bytes: usize,
@@ -104,7 +104,7 @@ impl MappedMemory {
     fn new(bytes: usize) -> io::Result<Self> {
         let bytes = bytes.max(1);
         let flags = ProtFlags::READ | ProtFlags::WRITE;
-        // Shared, though nobody shares it: after a fork, the pages stay those that the device knows.
+        // Shared: with a private mapping, copy-on-write after a fork could give this process other pages than the registered ones.
         // SAFETY: a new mapping at an address that the kernel chooses touches no other memory.
         let base = unsafe { mmap_anonymous(ptr::null_mut(), bytes, flags, MapFlags::SHARED)? };
         let base = NonNull::new(base.cast()).expect("the kernel maps nothing at address 0 unless told to");

@@ -1,13 +1,14 @@
 //! Announcement of a long message by its receiver: where the payload is to be placed.
 //!
-//! Wire format, version 2: 40 bytes, numbers in little-endian order, written to one of the places behind the sender's ring, which take turns.
+//! Wire format (its version is that of the [endpoint](super::endpoint)): 40 bytes, numbers in little-endian order. The receiver of the message writes them into the memory of its
+//! sender: into one of the slots behind the ring there, which are used in rotation.
 //!
 //! | Bytes | Content |
 //! |---|---|
 //! | 0-3 | number of the message's operation, as in its header |
 //! | 4-7 | piece of the vector |
 //! | 8-9 | number of the message among those of the piece |
-//! | 10 | 1 if the payload goes to the address, 0 if it goes through the ring |
+//! | 10 | 1 if the payload may be written to the address, 0 if it goes through the ring |
 //! | 11 | 0 |
 //! | 12-15 | key of the memory at the address, or 0 |
 //! | 16-23 | address, or 0 |
@@ -17,15 +18,14 @@
 
 use crate::message::MessageId;
 
-/// Bytes of a message from which its receiver announces it, so that it can go to its destination at once. Copying fewer takes less time than the
-/// announcement.
+/// Bytes of the smallest payload that uses a rendezvous. Copying fewer takes less time than waiting for the announcement.
 pub(super) const DIRECT_BYTES: usize = if cfg!(test) { 256 } else { 32 << 10 };
 
 /// Bytes of an announcement.
 pub(super) const ANNOUNCEMENT_BYTES: usize = 40;
 const CHECKED_BYTES: usize = ANNOUNCEMENT_BYTES - 4;
 
-/// A receiver's answer about a long message.
+/// Announcement of a long message to its sender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Announcement {
     pub(super) id: MessageId,

@@ -1,4 +1,4 @@
-//! Announces the long messages of one peer: whether they go through the ring, or where their payloads are to be placed.
+//! Tells one peer where to write the long messages that this rank expects from it.
 
 use std::collections::VecDeque;
 
@@ -7,10 +7,10 @@ use super::flow::ANNOUNCEMENTS_MAX;
 use super::wire::Wire;
 use crate::message::{Engine, Expected, LinkFault, Memory, MessageId, Refusal};
 
-/// Announces the long messages of one peer.
+/// Tells one peer where to write the long messages that this rank expects from it.
 pub(super) struct Announcer {
     peer: usize,
-    /// Messages that are expected and not announced, in the order of their rounds.
+    /// Messages that are expected and not yet announced, in the order of their rounds.
     waiting: VecDeque<Expected>,
     /// Messages that are announced and have not arrived, and the windows for their payloads.
     announced: Vec<(MessageId, Option<Window>)>,
@@ -31,19 +31,23 @@ impl Announcer {
         }
     }
 
-    /// Whether the peer may write to vectors.
+    /// Whether a message with a window has been announced and has not arrived.
     pub(super) fn lends_vectors(&self) -> bool {
         self.announced.iter().any(|(_, window)| window.is_some())
     }
 
-    /// Whether the payload of a message may be placed by the peer.
+    /// Whether a message was announced with a window, so that its payload may come by direct writes.
     pub(super) fn is_direct(&self, id: MessageId) -> bool {
         self.announced.iter().any(|(announced, window)| *announced == id && window.is_some())
     }
 
-    /// Closes the windows of messages that have arrived, and announces those that the operation expects, as far as there is room.
+    /// Closes the windows of messages that have arrived, and announces those that the operation expects, while slots are free.
     ///
-    /// The peer sends nothing else before a message whose header it has sent. So that message is announced first, and its place is kept free.
+    /// Once the peer has sent the header of a long message, it sends no other message until that one is announced. So it is announced first, and one
+    /// slot stays reserved for it.
+    ///
+    /// # Errors
+    /// If a long message has arrived that was not announced.
     pub(super) fn announce(
         &mut self,
         engine: &mut Engine,

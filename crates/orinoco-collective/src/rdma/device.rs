@@ -1,4 +1,4 @@
-//! A device as links see it: what they ask of it, and what it answers.
+//! The interface of links to an RDMA device.
 
 use std::io;
 
@@ -10,7 +10,7 @@ use super::flow::Area;
 pub(super) struct Write {
     pub(super) what: What,
     pub(super) immediate: u32,
-    /// Slots of the send queue that its completion frees, if it has one.
+    /// If the request is signaled, the number of send-queue slots that its completion frees.
     pub(super) frees: Option<usize>,
 }
 
@@ -39,7 +39,7 @@ pub(super) struct Window {
     pub(super) len: usize,
 }
 
-/// Bytes of registered memory, and an address and a key of the peer's.
+/// Local source (address, lkey) and remote destination (address, rkey).
 #[derive(Clone, Copy)]
 pub(super) struct Direct {
     pub(super) from: u64,
@@ -52,7 +52,7 @@ pub(super) struct Direct {
 /// A completion, and the peer that it concerns.
 #[derive(Clone, Copy)]
 pub(super) enum Completion {
-    /// So many writes are done.
+    /// A signaled request completed, and with it so many requests.
     Written { peer: usize, freed: usize },
     /// The peer wrote, with this immediate data.
     Arrived { peer: usize, immediate: u32 },
@@ -60,7 +60,7 @@ pub(super) enum Completion {
     Broken { peer: usize },
 }
 
-/// Most requests that are posted with one doorbell: the parts before and behind the end of a ring, or a window and its announcement.
+/// Most requests that are posted with one doorbell: the parts before and after the wrap-around of a ring, or a window and its announcement.
 pub(super) const POSTED_MAX: usize = 2;
 /// Completions that are collected at once.
 pub(super) const COLLECTED_MAX: usize = 32;
@@ -76,7 +76,7 @@ pub(super) trait Device {
     /// If they are more than [`POSTED_MAX`], or none.
     fn post(&mut self, peer: usize, writes: &[Write]) -> io::Result<()>;
 
-    /// Posts so many receives. They have no memory: the peer says where it writes.
+    /// Posts so many receives. They have no buffers: they only take the immediate data of writes.
     ///
     /// # Errors
     /// As [`Device::post`].
@@ -88,7 +88,7 @@ pub(super) trait Device {
     /// Copies bytes into the staging memory of a link.
     fn stage(&mut self, peer: usize, start: usize, bytes: &[u8]);
 
-    /// Copies bytes out of this rank's ring. The peer can change them meanwhile: what counts is checked after it was copied.
+    /// Copies bytes out of this rank's ring. The peer can change them meanwhile, so they are validated after the copy.
     fn unload(&mut self, peer: usize, start: usize, into: &mut [u8]);
 
     /// Puts an announcement into a place of the staging memory.
@@ -97,10 +97,10 @@ pub(super) trait Device {
     /// The announcement of the peer in a place, which may be anything.
     fn announcement(&self, peer: usize, place: usize) -> [u8; ANNOUNCEMENT_BYTES];
 
-    /// This rank's own key of bytes of a vector, if they are registered, all of them.
+    /// The lkey of bytes of a vector, if one registration covers all of them.
     fn key(&self, peer: usize, bytes: &[u8]) -> Option<u32>;
 
-    /// The window that a peer gets for bytes of a vector by [`What::Open`], in a place whose last window is closed. `None` if the bytes are not
-    /// registered, or if the device has no windows. There are as many places as announcements.
+    /// The window that a peer gets for bytes of a vector by [`What::Open`], in a place whose last window is closed. `None` if no registration
+    /// covers the bytes, or if the device has no windows. There are as many places as announcements.
     fn window(&self, peer: usize, place: usize, bytes: &mut [u8]) -> Option<Window>;
 }

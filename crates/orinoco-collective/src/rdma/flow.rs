@@ -2,11 +2,11 @@
 //!
 //! Each direction of a link is a ring in the receiver's memory. The sender writes pieces of at most [`CHUNK_BYTES`] into it, one
 //! after the other, each with [`Immediate`] data. When the receiver has read whole writes, it returns a credit for each, with its
-//! next write or, before the sender can run out of them, with one of its own. Here are the numbers only, without memory.
+//! next write or, before the sender can run out of them, with one that only carries credits. This module does the accounting, without memory.
 //!
 //! Between two writes into the ring there may be direct writes: parts of a payload that go to its destination at once. They take no bytes of the
-//! ring, and count as read in their turn. The credit for the last one of a message is returned at once, since the sender waits for it: until
-//! then its vector must not change.
+//! ring, and are consumed in order with the writes into it. The credit for the last one of a message is returned immediately, since the sender waits for
+//! it: until then, the sender's vector must not change.
 
 use std::collections::VecDeque;
 
@@ -86,7 +86,7 @@ struct Incoming {
     /// Writes that are read, for which credits are to be returned, and their bytes.
     credits: usize,
     credit_bytes: usize,
-    /// Whether the peer waits for them.
+    /// Whether the last part of a direct message is among them, so that the peer waits for them.
     is_awaited: bool,
 }
 

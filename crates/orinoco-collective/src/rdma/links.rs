@@ -68,7 +68,7 @@ impl Links {
         }
     }
 
-    /// Sends and receives what can be at once. Returns whether anything moved.
+    /// Sends and receives what it can without waiting. Returns whether anything moved.
     pub(super) fn carry(
         &mut self,
         engine: &mut Engine,
@@ -87,13 +87,13 @@ impl Links {
         Ok(has_moved)
     }
 
-    /// Whether a long message is under way, of which at least so many bytes are missing, or a peer's ring is full.
+    /// Whether at least so many bytes of an incoming payload are missing, or the send window of some peer is used up.
     pub(super) fn is_bulk(&self, bytes: u64) -> bool {
         let is_bulk = |link: &Link| link.receiver.missing() >= bytes || link.wire.is_full();
         self.links.iter().flatten().any(is_bulk)
     }
 
-    /// Whether a device reads or writes vectors, this rank's or a peer's.
+    /// Whether this rank's device may still read, or a peer's device still write, memory of the operation.
     pub(super) fn hold_vectors(&self) -> bool {
         let hold = |link: &Link| link.sender.holds_vectors() || link.announcer.lends_vectors();
         self.links.iter().flatten().any(hold)
@@ -133,13 +133,13 @@ impl Link {
                 return Ok(has_moved);
             }
             self.read_direct(engine)?;
-            // The sender waits for them. Checksum and reduction come first otherwise.
+            // The sender waits for them; checksum and reduction would delay them.
             self.wire.return_credits(device);
             has_moved = true;
         }
     }
 
-    /// Takes note of a direct write of the peer: of the next part of the message under way.
+    /// Accounts for a direct write of the peer: the next part of the current payload.
     fn read_direct(&mut self, engine: &Engine) -> Result<(), LinkFault> {
         let peer = self.wire.peer();
         let refused = |refusal| LinkFault::Refused { peer, refusal };

@@ -1,4 +1,5 @@
-//! Sends a rank's messages to one peer: short ones through its ring, and payloads of long ones to where it wants them.
+//! Sends a rank's messages to one peer: short ones through its ring, and long payloads directly to the destination that the peer announced, if
+//! possible.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -14,11 +15,11 @@ use crate::message::{
 /// Sends a rank's messages to one peer.
 pub(super) struct Sender {
     peer: usize,
-    /// Bytes of the message's header and payload that are sent.
+    /// Bytes of the current message, header included, that are already posted.
     offset: usize,
     /// Way of a long message's payload, once the peer has announced it.
     way: Option<Way>,
-    /// Messages that are handed over to the device, in order, and whether their memory may change.
+    /// Messages posted but not yet reported as sent, the oldest first; `true` once their memory may be reused.
     handed: VecDeque<bool>,
 }
 
@@ -38,7 +39,7 @@ impl Sender {
         Self { peer, offset: 0, way: None, handed: VecDeque::new() }
     }
 
-    /// Whether the device reads vectors.
+    /// Whether the device may still read memory of an unfinished message.
     pub(super) fn holds_vectors(&self) -> bool {
         !self.handed.is_empty() || matches!(self.way, Some(Way::Direct { .. }))
     }
@@ -46,7 +47,7 @@ impl Sender {
     /// Sends what can be sent. Returns whether anything moved.
     ///
     /// # Errors
-    /// If the link is closed and there is a message to send, or one whose arrival is not known.
+    /// If the link is closed or damaged, and there is a message to send, or a direct one that the peer has not credited.
     pub(super) fn send(
         &mut self,
         engine: &mut Engine,
@@ -88,7 +89,7 @@ impl Sender {
         (self.offset, self.way) = (0, None);
     }
 
-    /// Gives the memory of messages back, in order. Returns whether there were any.
+    /// Reports messages as sent, in order, once their memory may be reused. Returns whether there were any.
     fn settle(&mut self, engine: &mut Engine, memory: &mut Memory<'_>, wire: &mut Wire) -> bool {
         let read = wire.take_read();
         self.handed.iter_mut().filter(|may_change| !**may_change).take(read).for_each(|may| *may = true);
@@ -142,7 +143,7 @@ impl Sender {
     }
 }
 
-/// The way of a payload: directly if the peer wants it so, and if it is in one place that the device knows.
+/// The way of a payload: directly if the peer has announced a destination and the payload is contiguous registered memory.
 fn way(
     peer: usize,
     payload: &[u8],

@@ -21,11 +21,12 @@ const LAST_LOOK: Duration = Duration::from_millis(1);
 /// One rank's queue pairs.
 ///
 /// Vectors travel as plain text, without authentication: whoever can send packets in the network of the RDMA devices can read and
-/// change them. Ranks are authenticated when they join, and each key of memory is of use on the queue pair of one peer only.
+/// change them. Ranks are authenticated when they join, and each rkey is valid on one peer's queue pair only.
 ///
-/// A message between vectors that the group has [allocated](crate::Communicator::allocate) goes from one to the other without being copied, from
-/// 32 KiB on. Others are copied twice: by the sender into registered memory, and by the receiver out of its ring. Memory is registered
-/// when ranks join, and when vectors or working memory are allocated.
+/// A message with a payload of 32 KiB or more is zero-copy if source and destination are each one contiguous range of registered memory (vectors that
+/// the group has [allocated](crate::Communicator::allocate), and its working memory), and the receiver has reached the round that needs it. It is
+/// written through a memory window that is open until it has arrived. All other messages are copied by the sender into registered memory, and by the
+/// receiver out of its ring. Memory is registered when ranks join, and when vectors or working memory are allocated.
 pub struct Rdma {
     links: Links,
     verbs: Verbs,
@@ -56,7 +57,7 @@ impl Rdma {
         self.verbs.counters
     }
 
-    /// Closes the links of ranks that have left. A queue pair does not tell. All that they sent has arrived before they said so.
+    /// Closes the links of ranks that have left. A queue pair does not report that its peer has left. All that they sent has arrived before they said so.
     fn close_left(&mut self) {
         let gone: Vec<usize> = self
             .pulse

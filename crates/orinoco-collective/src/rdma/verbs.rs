@@ -49,21 +49,21 @@ const HOPS_MAX: u8 = 64;
 /// Counters of what a rank did by RDMA since it joined.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RdmaCounters {
-    /// Registrations of memory: one for each peer when ranks join, and one for each peer and memory that is allocated.
+    /// Registrations of memory: one per peer when ranks join, and one per peer for each vector and working memory that is allocated.
     pub registrations: u64,
     /// Writes into memory of peers.
     pub writes: u64,
-    /// Those of them that brought a part of a payload to its destination.
+    /// Zero-copy writes among them.
     pub direct_writes: u64,
     /// Requests to the device: writes, and windows that were opened and closed for direct writes of peers.
     pub requests: u64,
-    /// Bytes that were copied on their way: into memory to be written from, or out of a ring.
+    /// Bytes copied into staging memory and out of rings. Later copies within this rank are not counted.
     pub copied_bytes: u64,
-    /// Times that the device was told of new writes.
+    /// Calls of `ibv_post_send`.
     pub doorbells: u64,
-    /// Completions of requests, of which one in sixteen has one.
+    /// Send completions: every 16th request is signaled.
     pub completions: u64,
-    /// Writes of peers that arrived. Each has a completion, which tells of it.
+    /// Receive completions: one per write of a peer.
     pub arrivals: u64,
 }
 
@@ -261,7 +261,7 @@ impl Verbs {
 
     fn map_memory(&mut self) -> Result<(), RdmaError> {
         let flags = ProtFlags::READ | ProtFlags::WRITE;
-        // Shared, though nobody shares it: after a fork, the pages stay those that the device knows.
+        // Shared: with a private mapping, copy-on-write after a fork could give this process other pages than the registered ones.
         // SAFETY: a new mapping at an address that the kernel chooses touches no other memory.
         let memory = unsafe { mmap_anonymous(null_mut(), self.memory_bytes, flags, MapFlags::SHARED) };
         let memory =
