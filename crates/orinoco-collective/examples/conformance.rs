@@ -103,15 +103,17 @@ fn check(group: &mut impl Communicator) -> Result<usize, Box<dyn Error>> {
         + check_type::<u64>(group)?)
 }
 
-/// Reduces without end. Returns the error that ends it.
-fn reduce_until_failure(group: &mut impl Communicator) -> Result<CollectiveError, CollectiveError> {
-    let mut vector = vec![1.0f32; 1000];
-    group.all_reduce(ReduceOp::Sum, &mut vector)?;
+/// Reduces short and long vectors in turn, without end. Returns the error that ends it.
+fn reduce_until_failure(group: &mut impl Communicator) -> Result<CollectiveError, Box<dyn Error>> {
+    let mut vectors = [group.allocate::<f32>(1_000)?, group.allocate(30_000)?];
+    group.all_reduce(ReduceOp::Sum, &mut vectors[0])?;
     println!("rank {} holds", group.rank());
     loop {
-        vector.fill(1.0);
-        if let Err(error) = group.all_reduce(ReduceOp::Sum, &mut vector) {
-            return Ok(error);
+        for vector in &mut vectors {
+            vector.fill(1.0);
+            if let Err(error) = group.all_reduce(ReduceOp::Sum, vector) {
+                return Ok(error);
+            }
         }
     }
 }
