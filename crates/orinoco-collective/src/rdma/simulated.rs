@@ -495,7 +495,7 @@ fn a_long_message_that_was_not_announced_is_refused() {
             drop(fabric);
             group.ranks[1].step(&calls, rng);
         }
-        while group.fabric.borrow().writes[&(1, 0)].len() > 0 {
+        while !group.fabric.borrow().writes[&(1, 0)].is_empty() {
             group.fabric.borrow_mut().deliver((1, 0));
         }
         group.ranks[0].step(&calls, rng);
