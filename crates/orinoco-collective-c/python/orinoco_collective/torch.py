@@ -60,9 +60,19 @@ class ProcessGroupOrinoco(dist.ProcessGroup):
         self._token = self._store.get("orinoco/token")
         self._operations = _Worker(lambda: self._join("all", list(range(ranks))))
         self._channels = {}
+        self._group_name = None
 
     def getBackendName(self):
         return "orinoco"
+
+    # PyTorch keeps the name with the back ends of the devices, of which a group in Python has none; it needs the name to destroy the group.
+    def _set_group_name(self, name):
+        self._group_name = name
+        super()._set_group_name(name)
+
+    @property
+    def group_name(self):
+        return self._group_name
 
     # PyTorch asks the back end of a device for these.
     supports_coalescing = False
