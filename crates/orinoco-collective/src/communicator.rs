@@ -28,7 +28,7 @@ pub trait Communicator {
     /// # Errors
     /// There is not enough memory, or it cannot be registered, for example because `ulimit -l` is too low.
     fn allocate<T: Element>(&mut self, len: usize) -> Result<VectorMemory<T>, AllocateError> {
-        Ok(vec![T::default(); len].into())
+        VectorMemory::ordinary(len)
     }
 
     /// Returns when all ranks have called it.

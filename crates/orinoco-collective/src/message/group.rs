@@ -435,7 +435,7 @@ impl<T: Transport> Communicator for MessageGroup<T> {
 
     fn allocate<E: Element>(&mut self, len: usize) -> Result<VectorMemory<E>, AllocateError> {
         if self.transport.expected_bytes().is_none() {
-            return Ok(vec![E::default(); len].into());
+            return VectorMemory::ordinary(len);
         }
         let (vector, memory) = VectorMemory::map(len)?;
         self.transport.register(&memory)?;

@@ -29,8 +29,8 @@ enum Kind<E> {
 #[derive(Debug, Error)]
 pub enum AllocateError {
     /// There is not enough memory.
-    #[error("mapping {} MiB of memory for a vector", bytes.div_ceil(1 << 20))]
-    Map {
+    #[error("allocating {} MiB of memory for a vector", bytes.div_ceil(1 << 20))]
+    Memory {
         /// Bytes of the vector.
         bytes: usize,
         /// The system's answer.
@@ -42,10 +42,21 @@ pub enum AllocateError {
 }
 
 impl<E: Element> VectorMemory<E> {
+    /// Allocates ordinary memory for so many elements, all 0.
+    pub(crate) fn ordinary(len: usize) -> Result<Self, AllocateError> {
+        let bytes = len.saturating_mul(size_of::<E>());
+        let source = io::ErrorKind::OutOfMemory;
+        let mut vector = Vec::new();
+        let reserved = vector.try_reserve_exact(len);
+        reserved.map_err(|_| AllocateError::Memory { bytes, source: source.into() })?;
+        vector.resize(len, E::default());
+        Ok(vector.into())
+    }
+
     /// Maps memory for so many elements, all 0, for a device.
     pub(crate) fn map(len: usize) -> Result<(Self, Arc<MappedMemory>), AllocateError> {
         let bytes = len.saturating_mul(size_of::<E>());
-        let memory = MappedMemory::new(bytes).map_err(|source| AllocateError::Map { bytes, source })?;
+        let memory = MappedMemory::new(bytes).map_err(|source| AllocateError::Memory { bytes, source })?;
         let memory = Arc::new(memory);
         Ok((Self(Kind::Mapped(Arc::clone(&memory), len)), memory))
     }
@@ -183,8 +194,13 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_mapped_is_told() {
-        let error = VectorMemory::<u64>::map(usize::MAX / 8).err().unwrap();
-        assert!(error.to_string().starts_with("mapping 17592186044416 MiB of memory"), "{error}");
+    fn what_cannot_be_allocated_is_told() {
+        let errors = [
+            VectorMemory::<u64>::map(usize::MAX / 8).err(),
+            VectorMemory::<u64>::ordinary(usize::MAX / 8).err(),
+        ];
+        for error in errors.map(|error| error.unwrap().to_string()) {
+            assert!(error.starts_with("allocating 17592186044416 MiB of memory"), "{error}");
+        }
     }
 }

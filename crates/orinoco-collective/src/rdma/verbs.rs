@@ -371,8 +371,8 @@ impl Verbs {
                 }
                 What::Close(_) => {}
                 What::Direct(_) => {
-                    (counters.writes, counters.direct_writes) =
-                        (counters.writes + 1, counters.direct_writes + 1)
+                    counters.writes += 1;
+                    counters.direct_writes += 1;
                 }
                 What::Ring(_) | What::Announcement(_) => counters.writes += 1,
             }
@@ -504,10 +504,10 @@ impl Device for Verbs {
             next = request;
         }
         let mut refused = null_mut();
+        // The device reads staging memory at bytes that nobody changes until the peer has read them (`Flow`); or a vector that is borrowed by an
+        // operation, which ends when the peer has read it or when the queue pair is gone (`Links::hold_vectors`). All of it is registered.
         // SAFETY: the queue pair is connected. `next` is the first of a list of requests whose last has no next one; they and their
-        // areas live until this returns. The device reads staging memory that is registered, at bytes that nobody changes until the peer has
-        // read them (`Flow`); or a vector that is registered, and borrowed by an operation that ends when the peer has read it, or when the
-        // queue pair is gone (`Links::hold_vectors`).
+        // areas live until this returns. For the memory of the requests, see above.
         match unsafe { sys::ibv_post_send(pair.pair, next, &mut refused) } {
             0 => {
                 self.note_posted(peer, writes);
