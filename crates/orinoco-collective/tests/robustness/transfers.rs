@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use orinoco_collective::transfer::{Access, Position, Region, TransferAgent, TransferError, TransferOptions};
 use orinoco_collective::{FailureCause, MessageSettings, Rendezvous, Security, TcpGroup, TcpSettings};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
 use crate::peer::{Beat, Peer, free_address, plain};
 use crate::process::{name, resources};
@@ -44,6 +44,14 @@ impl Owner {
 
     fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).expect("it is there");
+    }
+
+    /// Stops it, and returns when it has stopped. A signal alone leaves its threads running until one of them has taken it: on a
+    /// machine that is busy, some of them can still answer meanwhile.
+    fn stop(&self) {
+        self.signal(Signal::STOP);
+        let status = waitid(WaitId::Pid(Pid::from_child(&self.child)), WaitIdOptions::STOPPED).unwrap();
+        assert!(status.expect("it waits").stopped(), "{status:?}");
     }
 
     /// Resident memory of its own, in KiB.
@@ -187,7 +195,7 @@ fn a_transfer_with_a_stopped_owner_ends_at_its_deadline_and_late_answers_go_nowh
         let (owner, [agent]) = with_owner::<1>(silence, protection);
         let deadline = Duration::from_millis(200);
         let mut given_up = vec![0; REGION];
-        owner.signal(Signal::STOP);
+        owner.stop();
         for _ in 0..3 {
             let start = Instant::now();
             let error = agent.get(OWNER_RANK, "host", 0, &mut given_up, within(deadline)).unwrap_err();
