@@ -6,7 +6,7 @@
 //! stuck delays nobody but itself. It changes nothing on the board, takes no request bodies, never listens on an address that
 //! other machines reach, and neither logs nor prints.
 //!
-//! Read first: [`Monitored`] (the board, as the server sees it), [`Server`] (starts and ends it) and [`ControlSocket`] (the
+//! Read first: [`Monitored`] (the board, as the server sees it), [`Server`] (starts and ends it) and [`LocalSocket`] (the
 //! Unix socket, created and removed safely).
 
 mod answers;
@@ -33,4 +33,4 @@ pub use monitored::Monitored;
 pub use prometheus_text::{PROMETHEUS_CONTENT_TYPE, prometheus_text};
 pub use routes::{ROUTES, Route};
 pub use server::{Listeners, Server};
-pub use socket::ControlSocket;
+pub use socket::{LocalSocket, SocketSetting};

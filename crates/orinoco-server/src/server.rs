@@ -19,7 +19,7 @@ use crate::limits::Limits;
 use crate::loopback::LoopbackListener;
 use crate::monitored::Monitored;
 use crate::routes::{Service, router};
-use crate::socket::{ControlSocket, SocketFile};
+use crate::socket::{LocalSocket, SocketFile};
 
 /// Maximum number of threads that ask the board: one for each of its status, metrics, events and dump, so that one that hangs
 /// delays none of the others.
@@ -31,7 +31,7 @@ const NEXT_THREAD: &str = "raise the limits on threads and open files (ulimit -u
 #[derive(Debug, Default)]
 pub struct Listeners {
     /// The Unix socket.
-    pub socket: Option<ControlSocket>,
+    pub socket: Option<LocalSocket>,
     /// The TCP listener.
     pub tcp: Option<LoopbackListener>,
 }

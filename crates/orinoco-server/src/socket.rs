@@ -1,4 +1,4 @@
-//! Unix socket of the daemon: created so that nobody else's file is replaced, and removed at the end.
+//! Unix sockets of the daemon: created so that nobody else's file is replaced, and removed at the end.
 
 use std::fmt;
 use std::fs::{self, File, FileType};
@@ -8,7 +8,7 @@ use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::thread;
 
-use orinoco_core::{Diagnosis, WithSubject, codes};
+use orinoco_core::{Code, Diagnosis, WithSubject, codes};
 use rustix::fs::{FlockOperation, Mode};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
@@ -21,39 +21,76 @@ const BACKLOG: i32 = 128;
 /// Maximum number of attempts to lock the folder, some milliseconds together. Another start holds the lock for microseconds.
 const LOCK_ATTEMPTS_MAX: u32 = 10_000;
 
+/// Setting of a board file that names a socket.
+#[derive(Clone, Copy, Debug)]
+pub struct SocketSetting {
+    code: &'static Code,
+    /// The key with its section, for errors.
+    key: &'static str,
+    /// Whether the key can be `false`.
+    can_be_off: bool,
+}
+
+impl SocketSetting {
+    /// The control socket.
+    pub const CONTROL: Self =
+        Self { code: &codes::CONTROL_LISTEN, key: "`socket` under [control]", can_be_off: true };
+    /// The socket at which programs share the port of the board's seat in a cluster.
+    pub const PROGRAMS: Self =
+        Self { code: &codes::CLUSTER_SEAT, key: "`program_socket` under [cluster]", can_be_off: false };
+
+    /// Returns the next step where the folder of the socket is at fault.
+    fn next_for_folder(self) -> String {
+        let off = if self.can_be_off { ", or to false" } else { "" };
+        format!(
+            "see that its folder exists and is writable (systemd: RuntimeDirectory=orinoco), or set {} to another path{off}",
+            self.key
+        )
+    }
+
+    fn fault(self, path: &Path, cause: impl fmt::Display, next: impl fmt::Display) -> Diagnosis {
+        Diagnosis::new(self.code, path.display(), cause, next)
+    }
+}
+
 /// Listening Unix socket with mode 0660. Its file is removed when the socket is dropped.
 ///
 /// A socket file on which nobody listens any more is replaced; it was left by a daemon that was killed. A file of any other
 /// kind, and a socket on which somebody listens, is left alone.
 #[derive(Debug)]
-pub struct ControlSocket {
+pub struct LocalSocket {
     listener: UnixListener,
     file: SocketFile,
 }
 
-impl ControlSocket {
-    /// Creates the socket at `path`, in a folder that exists.
+impl LocalSocket {
+    /// Creates the socket at `path`, in a folder that exists. Errors name the setting.
     ///
     /// # Errors
     ///
-    /// [`codes::CONTROL_LISTEN`], if the folder is missing or cannot be written, if another file or another process's
+    /// If the folder is missing or cannot be written, if another file or another process's
     /// socket is there, or if the path is longer than 107 bytes.
-    pub fn bind(path: &Path) -> Result<Self, Diagnosis> {
+    pub fn bind(path: &Path, setting: SocketSetting) -> Result<Self, Diagnosis> {
         // A socket that another daemon has created and on which it does not listen yet looks stale.
-        let _lock = lock_folder(path)?;
+        let _lock = lock_folder(path, setting)?;
         let created = match Self::create(path) {
             Err(Errno::ADDRINUSE) => {
-                remove_stale(path)?;
+                remove_stale(path, setting)?;
                 Self::create(path)
             }
             created => created,
         };
-        created.map_err(|why| creation_fault(path, why))
+        created.map_err(|why| creation_fault(path, setting, why))
     }
 
     /// Returns the path of the socket.
     pub fn path(&self) -> &Path {
         &self.file.path
+    }
+
+    /// Returns the listener.
+    pub fn listener(&self) -> &UnixListener {
+        &self.listener
     }
 
     /// Separates the listener from its file, which is removed when it is dropped.
@@ -103,47 +140,48 @@ impl Drop for SocketFile {
 }
 
 /// Removes a socket file on which nobody listens.
-fn remove_stale(path: &Path) -> Result<(), Diagnosis> {
+fn remove_stale(path: &Path, setting: SocketSetting) -> Result<(), Diagnosis> {
     let Ok(metadata) = fs::symlink_metadata(path) else { return Ok(()) };
     let kind = metadata.file_type();
     if !kind.is_socket() {
         let cause = format!("there is a {} of that name", name_of(kind));
-        return Err(fault(path, cause, "move it away, or choose another path for `socket` under [control]"));
+        let next = format!("move it away, or choose another path for {}", setting.key);
+        return Err(setting.fault(path, cause, next));
     }
     match probe(path) {
         Err(Errno::CONNREFUSED) => {
-            fs::remove_file(path).about(&codes::CONTROL_LISTEN, path.display(), NEXT_FOLDER)
+            fs::remove_file(path).about(setting.code, path.display(), setting.next_for_folder())
         }
         // Its owner has just removed it.
         Err(Errno::NOENT) => Ok(()),
         // The queue of connections is full, so somebody has it.
         Ok(()) | Err(Errno::AGAIN) => {
-            let next = "stop the other daemon, or choose another path for `socket` under [control]";
-            Err(fault(path, "another process listens on it", next))
+            let next = format!("stop the other daemon, or choose another path for {}", setting.key);
+            Err(setting.fault(path, "another process listens on it", next))
         }
         Err(why) => {
             let cause = format!("there is a socket of that name that cannot be checked: {why}");
-            Err(fault(path, cause, "remove it if nothing uses it"))
+            Err(setting.fault(path, cause, "remove it if nothing uses it"))
         }
     }
 }
 
-/// Next step where the folder of the socket is at fault.
-const NEXT_FOLDER: &str = "see that its folder exists and is writable (systemd: RuntimeDirectory=orinoco), or set `socket` \
-                           under [control] to another path, or to false";
-
 /// Locks the folder of `path` against another start, until the lock is dropped. A program of another kind that holds the lock
 /// does not hold up the start.
-fn lock_folder(path: &Path) -> Result<OwnedFd, Diagnosis> {
+fn lock_folder(path: &Path, setting: SocketSetting) -> Result<OwnedFd, Diagnosis> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let lock = File::open(folder).about(&codes::CONTROL_LISTEN, path.display(), NEXT_FOLDER)?;
+    let lock = File::open(folder).about(setting.code, path.display(), setting.next_for_folder())?;
     for _ in 0..LOCK_ATTEMPTS_MAX {
         match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => return Ok(lock.into()),
             Err(_) => thread::yield_now(),
         }
     }
-    Err(fault(path, "another process has locked its folder", "start again; `lslocks` names the process"))
+    Err(setting.fault(
+        path,
+        "another process has locked its folder",
+        "start again; `lslocks` names the process",
+    ))
 }
 
 /// Connects to a socket without waiting.
@@ -153,15 +191,13 @@ fn probe(path: &Path) -> Result<(), Errno> {
     rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)
 }
 
-fn creation_fault(path: &Path, why: Errno) -> Diagnosis {
+fn creation_fault(path: &Path, setting: SocketSetting, why: Errno) -> Diagnosis {
     match why {
-        Errno::NAMETOOLONG => fault(path, "its path is longer than 107 bytes", "choose a shorter path"),
-        why => fault(path, why, NEXT_FOLDER),
+        Errno::NAMETOOLONG => {
+            setting.fault(path, "its path is longer than 107 bytes", "choose a shorter path")
+        }
+        why => setting.fault(path, why, setting.next_for_folder()),
     }
-}
-
-fn fault(path: &Path, cause: impl fmt::Display, next: &str) -> Diagnosis {
-    Diagnosis::new(&codes::CONTROL_LISTEN, path.display(), cause, next)
 }
 
 fn name_of(kind: FileType) -> &'static str {

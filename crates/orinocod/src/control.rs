@@ -8,7 +8,7 @@ use orinoco_board::{ControlSpec, SocketSpec};
 use orinoco_core::{Clock, Diagnosis};
 use orinoco_otlp::Counts;
 use orinoco_runtime::Monitor;
-use orinoco_server::{ControlSocket, Limits, Listeners, LoopbackListener, Monitored, Server};
+use orinoco_server::{Limits, Listeners, LocalSocket, LoopbackListener, Monitored, Server, SocketSetting};
 use orinoco_telemetry::Metric;
 
 use crate::cluster::ClusterView;
@@ -23,8 +23,10 @@ use crate::journal::{self, Level};
 pub(crate) fn open(control: &ControlSpec, clock: Arc<dyn Clock>) -> Result<Option<Server>, Diagnosis> {
     let socket = match &control.socket {
         SocketSpec::Off => None,
-        SocketSpec::At(path) => Some(ControlSocket::bind(path)?),
-        SocketSpec::Usual => ControlSocket::bind(Path::new(SocketSpec::USUAL_PATH)).map_err(warn).ok(),
+        SocketSpec::At(path) => Some(LocalSocket::bind(path, SocketSetting::CONTROL)?),
+        SocketSpec::Usual => {
+            LocalSocket::bind(Path::new(SocketSpec::USUAL_PATH), SocketSetting::CONTROL).map_err(warn).ok()
+        }
     };
     let tcp = control.listen.map(LoopbackListener::bind).transpose()?;
     if socket.is_none() && tcp.is_none() {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use orinoco_api::{DUMP_SCHEMA, Dump, EVENT_SCHEMA, EventJson, Health, STATUS_SCHEMA, Status};
 use orinoco_core::{Clock, Nanos, Signal, WallTime};
-use orinoco_server::{ControlSocket, Limits, Listeners, LoopbackListener, Monitored, Server};
+use orinoco_server::{Limits, Listeners, LocalSocket, LoopbackListener, Monitored, Server, SocketSetting};
 use orinoco_telemetry::{Durations, Metric, MetricKind, MetricValue};
 use serde_json::json;
 use tempfile::TempDir;
@@ -194,7 +194,7 @@ impl Served {
     pub(crate) fn starting(limits: Limits) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("orinoco.sock");
-        let socket = ControlSocket::bind(&path).expect("a socket");
+        let socket = LocalSocket::bind(&path, SocketSetting::CONTROL).expect("a socket");
         let tcp = LoopbackListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).expect("a free port");
         let (address, clock) = (tcp.address(), Arc::new(TestClock::default()));
         let listeners = Listeners { socket: Some(socket), tcp: Some(tcp) };

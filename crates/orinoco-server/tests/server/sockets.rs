@@ -6,12 +6,12 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, symlink};
 use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 use std::path::Path;
 
-use orinoco_server::{ControlSocket, Limits, LoopbackListener};
+use orinoco_server::{Limits, LocalSocket, LoopbackListener, SocketSetting};
 
 use crate::fake::Served;
 
 fn check(path: &Path, cause: &str) {
-    let fault = ControlSocket::bind(path).expect_err("the socket is refused");
+    let fault = LocalSocket::bind(path, SocketSetting::CONTROL).expect_err("the socket is refused");
     assert_eq!((fault.code.id, fault.cause.as_str()), ("E0901", cause));
     assert_eq!(fault.subject, path.display().to_string());
     assert!(!fault.next.is_empty());
@@ -42,7 +42,7 @@ fn a_socket_without_a_listener_is_replaced() {
     let path = folder.path().join("orinoco.sock");
     drop(UnixListener::bind(&path).expect("a socket"));
     let before = fs::symlink_metadata(&path).expect("its file stays").ino();
-    let socket = ControlSocket::bind(&path).expect("it is replaced");
+    let socket = LocalSocket::bind(&path, SocketSetting::CONTROL).expect("it is replaced");
     assert_eq!(socket.path(), path);
     assert!(UnixStream::connect(&path).is_ok());
     drop(socket);
@@ -62,7 +62,7 @@ fn a_socket_with_a_listener_is_left_alone() {
     }
     check(&path, "another process listens on it");
     drop(listener);
-    let ours = ControlSocket::bind(&path).expect("the listener is gone");
+    let ours = LocalSocket::bind(&path, SocketSetting::CONTROL).expect("the listener is gone");
     check(&path, "another process listens on it");
     drop(ours);
 }
@@ -81,7 +81,7 @@ fn other_files_are_left_alone() {
     check(&at("folder"), "there is a folder of that name");
     check(&at("link"), "there is a symbolic link of that name");
     check(&at("link-to-stale"), "there is a symbolic link of that name");
-    let fault = ControlSocket::bind(&at("datagrams")).expect_err("it is in use");
+    let fault = LocalSocket::bind(&at("datagrams"), SocketSetting::CONTROL).expect_err("it is in use");
     assert!(fault.cause.starts_with("there is a socket of that name that cannot be checked: "), "{fault}");
     assert_eq!(fs::read_to_string(at("file")).expect("it stays"), "text");
     assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 6);
@@ -107,7 +107,8 @@ fn several_starts_at_one_path_give_one_daemon() {
             drop(UnixListener::bind(&path).expect("a socket"));
         }
         let sockets: Vec<_> = std::thread::scope(|scope| {
-            let starts: Vec<_> = (0..3).map(|_| scope.spawn(|| ControlSocket::bind(&path))).collect();
+            let starts: Vec<_> =
+                (0..3).map(|_| scope.spawn(|| LocalSocket::bind(&path, SocketSetting::CONTROL))).collect();
             starts.into_iter().map(|start| start.join().expect("no panic")).collect()
         });
         assert_eq!(sockets.iter().filter(|socket| socket.is_ok()).count(), 1, "{sockets:?}");
