@@ -3,11 +3,16 @@
 #![expect(clippy::disallowed_methods, reason = "the test waits for real threads or processes")]
 
 use std::fs;
+use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use orinoco_api::{ClusterList, ClusterStatus, DoctorReport, LinkStatus, LinksReport, PartState, Status};
+use orinoco_collective::{
+    Communicator, GroupKey, ReduceOp, Rendezvous, Security, SharedPorts, TcpGroup, TcpSettings,
+};
 use orinoco_tests::{
     assert_one_sentence, binary, cluster_key, make_local_cluster, orinoco, root, signal, wait,
 };
@@ -23,13 +28,19 @@ fn socket(dir: &Path, name: &str) -> PathBuf {
     dir.join(format!("{name}.sock"))
 }
 
+/// Socket at which programs share the port of a board.
+fn program_socket(dir: &Path, name: &str) -> PathBuf {
+    dir.join(format!("{name}.programs.sock"))
+}
+
 fn write_board(dir: &Path, name: &str, operator: &str) -> PathBuf {
     let board = dir.join(format!("{name}.toml"));
     let text = format!(
         "version = 1\n[control]\nsocket = '{}'\n\
-         [cluster]\nlist = 'members'\noperator_key = '{operator}'\nkey = '{name}.key'\n\
+         [cluster]\nlist = 'members'\noperator_key = '{operator}'\nkey = '{name}.key'\nprogram_socket = '{}'\n\
          [[stream]]\nname = 'gate'\nsource = 'test://ball?pace=pts'\nmodels = []\n",
-        socket(dir, name).display()
+        socket(dir, name).display(),
+        program_socket(dir, name).display()
     );
     fs::write(&board, text).expect("written");
     board
@@ -150,6 +161,57 @@ fn boards_form_a_cluster_and_go_on_without_one_that_fails() {
     assert!(shown.contains("unreachable"), "{shown}");
     signal(&a.child, "TERM");
     assert_eq!(wait(a.child, WAIT_MAX).0, Some(0));
+}
+
+/// Programs next to the daemons of two boards form a group through the boards' ports, while the boards go on with their own epoch.
+#[test]
+fn programs_share_the_ports_of_daemons() {
+    let dir = tempfile::tempdir().expect("temporary folder");
+    let operator = make_local_cluster(dir.path(), &["a", "b"]);
+    let daemons = ["a", "b"].map(|name| Daemon::start(dir.path(), name, &operator));
+    let of_both = |cluster: &ClusterStatus| members(cluster) == ["a", "b"];
+    let epochs = daemons.each_ref().map(|daemon| daemon.cluster_until(of_both).epoch);
+    let seats = daemons[0].cluster_until(of_both).seats;
+    let addresses: Vec<SocketAddr> =
+        seats.iter().map(|seat| seat.address.parse().expect("one address")).collect();
+    let key = GroupKey::generate().expect("a key");
+    std::thread::scope(|scope| {
+        let join = |rank: usize| {
+            let socket = program_socket(dir.path(), ["a", "b"][rank]);
+            let mode = fs::metadata(&socket).expect("the socket").permissions().mode();
+            assert_eq!(mode & 0o777, 0o660);
+            let ports = SharedPorts { group: "training".to_owned(), addresses: addresses.clone(), socket };
+            let settings = TcpSettings::new(Security::GroupKey(key.clone()));
+            let mut group =
+                TcpGroup::join(&Rendezvous::SharedPorts(ports), rank, 2, settings).expect("both join");
+            let mut vector = vec![1.5f32; 100_000];
+            group.all_reduce(ReduceOp::Sum, &mut vector).expect("a sum");
+            assert!(vector.iter().all(|value| *value == 3.0));
+        };
+        let ranks = [0, 1].map(|rank| scope.spawn(move || join(rank)));
+        ranks.into_iter().for_each(|rank| rank.join().expect("no panic"));
+    });
+    let later = daemons.each_ref().map(|daemon| daemon.cluster_until(of_both).epoch);
+    assert_eq!(later, epochs, "the boards' own epoch goes on");
+    for (daemon, name) in daemons.into_iter().zip(["a", "b"]) {
+        signal(&daemon.child, "TERM");
+        assert_eq!(wait(daemon.child, WAIT_MAX).0, Some(0));
+        assert!(!program_socket(dir.path(), name).exists(), "the daemon removes its socket");
+    }
+}
+
+#[test]
+fn a_daemon_whose_program_socket_cannot_be_made_says_why() {
+    let dir = tempfile::tempdir().expect("temporary folder");
+    let operator = make_local_cluster(dir.path(), &["a", "b"]);
+    fs::write(program_socket(dir.path(), "a"), "notes").expect("written");
+    assert_refused(
+        dir.path(),
+        "a",
+        &operator,
+        &["a.programs.sock", "there is a file of that name", "[cluster]"],
+    );
+    assert_eq!(fs::read_to_string(program_socket(dir.path(), "a")).expect("it is kept"), "notes");
 }
 
 #[test]

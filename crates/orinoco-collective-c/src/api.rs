@@ -14,7 +14,7 @@ use std::time::Duration;
 use half::{bf16, f16};
 use orinoco_collective::{
     CollectiveError, DataType, GroupKey, MessageSettings, Order, ReduceOp, Rendezvous, Security, Settings,
-    ShmGroup, TcpGroup, TcpSettings,
+    SharedPorts, ShmGroup, TcpGroup, TcpSettings,
 };
 
 use crate::fault::{Fault, OrinocoStatus, last_message, last_rank, status};
@@ -144,7 +144,8 @@ pub unsafe extern "C" fn orinoco_join_shm(
 /// Joins a group of ranks on any machines, over TCP, authenticated and, by default, encrypted. Returns when all have joined.
 ///
 /// `rendezvous` is `file:PATH` for ranks of one machine, the address of rank 0 as `IP:PORT`, or the addresses of all ranks in order,
-/// with commas between them. `key_file` is a file with the key of the group, which `orinoco_make_key` makes; it may be NULL with
+/// with commas between them; or `shared:GROUP@SOCKET,IP:PORT,IP:PORT,...` to use the ports of the daemons: GROUP is the name of the group,
+/// SOCKET this board's `program_socket`, and each IP:PORT the daemon of one rank's board, in the order of ranks. `key_file` is a file with the key of the group, which `orinoco_make_key` makes; it may be NULL with
 /// `file:PATH`, where rank 0 makes a key. `settings` may be NULL. The group is to be left by `orinoco_leave`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn orinoco_join_tcp(
@@ -783,12 +784,21 @@ fn parse_rendezvous(text: &str) -> Result<Rendezvous, Fault> {
     if let Some(path) = text.strip_prefix("file:") {
         return Ok(Rendezvous::File(PathBuf::from(path)));
     }
-    let addresses = text.split(',').map(|address| address.trim().parse::<SocketAddr>());
-    let addresses = addresses.collect::<Result<Vec<_>, _>>().map_err(|_| {
+    let fault = || {
         Fault::argument(format!(
-            "the rendezvous \"{text}\" is neither file:PATH nor IP:PORT nor a list of these"
+            "the rendezvous \"{text}\" is neither file:PATH nor IP:PORT nor a list of these nor shared:GROUP@SOCKET,IP:PORT,..."
         ))
-    })?;
+    };
+    let addresses = |list: &str| -> Result<Vec<SocketAddr>, Fault> {
+        list.split(',').map(|address| address.trim().parse().map_err(|_| fault())).collect()
+    };
+    if let Some(rest) = text.strip_prefix("shared:") {
+        let (port, list) = rest.split_once(',').ok_or_else(fault)?;
+        let (group, socket) = port.split_once('@').ok_or_else(fault)?;
+        let (group, socket) = (group.to_owned(), PathBuf::from(socket));
+        return Ok(Rendezvous::SharedPorts(SharedPorts { group, addresses: addresses(list)?, socket }));
+    }
+    let addresses = addresses(text)?;
     Ok(match addresses[..] {
         [one] => Rendezvous::Address(one),
         _ => Rendezvous::List(addresses),
@@ -856,3 +866,27 @@ const _: () = {
     assert!(ORINOCO_MAX == ReduceOp::Max as u32);
     assert!(ORINOCO_AVERAGE == ReduceOp::Average as u32);
 };
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_form_of_a_rendezvous_is_read() {
+        let read = |text: &str| parse_rendezvous(text).map(|rendezvous| format!("{rendezvous:?}"));
+        for (text, expected) in [
+            ("file:/dev/shm/a", r#"File("/dev/shm/a")"#),
+            ("10.0.0.1:4712", "Address(10.0.0.1:4712)"),
+            ("10.0.0.1:4712, 10.0.0.2:4713", "List([10.0.0.1:4712, 10.0.0.2:4713])"),
+            (
+                "shared:training@/run/a.sock,10.0.0.1:4711,10.0.0.2:4711",
+                r#"SharedPorts(SharedPorts { group: "training", addresses: [10.0.0.1:4711, 10.0.0.2:4711], socket: "/run/a.sock" })"#,
+            ),
+        ] {
+            assert_eq!(read(text).ok().as_deref(), Some(expected));
+        }
+        for text in ["", "here", "shared:a@b", "shared:a,10.0.0.1:4711", "shared:a@b,here"] {
+            assert!(read(text).is_err(), "{text}");
+        }
+    }
+}

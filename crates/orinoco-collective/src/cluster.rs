@@ -23,6 +23,7 @@ use std::collections::BTreeMap;
 use std::error::Error;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::unix::net::UnixListener;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -52,6 +53,9 @@ pub use transport::{ClusterGroup, ClusterRdma, ClusterTransport};
 pub struct ClusterSettings {
     /// Address at which this seat listens, if not at those in the list: `0.0.0.0:4711` for all addresses of the board.
     pub listen: Option<SocketAddr>,
+    /// Listening Unix socket, bound by the caller, at which programs on this board register to receive TCP connections through this seat's
+    /// ports ([`SharedPorts`](crate::SharedPorts)). The mode of its file decides who may connect. `None`: no program shares them.
+    pub programs: Option<Arc<UnixListener>>,
     /// Longest wait for an epoch.
     pub join_time: Duration,
     /// Time for which enough seats wait for further ones, before they begin an epoch without them.
@@ -69,6 +73,7 @@ impl Default for ClusterSettings {
     fn default() -> Self {
         Self {
             listen: None,
+            programs: None,
             join_time: Duration::from_secs(60),
             settle: Duration::from_secs(1),
             silence: Duration::from_secs(1),
@@ -221,14 +226,17 @@ impl Cluster {
                 is_ending: false,
             }),
             list,
+            programs: settings.programs.as_ref().map(|_| Arc::default()),
             wake: flag()?,
             news: flag()?,
         });
         let listeners = SeatListener::open_all(&shared, &addresses)
             .map_err(|(address, source)| ClusterError::Listen { address, source })?;
         let rdma = Arc::new(settings.rdma.clone());
+        let programs = settings.programs.clone();
         let mut cluster = Self { shared, settings, rdma, threads: Vec::new() };
-        cluster.threads = control::start(&cluster.shared, listeners).map_err(ClusterError::System)?;
+        cluster.threads =
+            control::start(&cluster.shared, listeners, programs).map_err(ClusterError::System)?;
         Ok(cluster)
     }
 
@@ -328,7 +336,7 @@ impl Cluster {
         self.note_use(&links);
         let links = members.iter().map(|seat| std::mem::take(&mut links[seat])).collect();
         let place = self.place();
-        let joined = Joined { links, keys: shared.keys(members.iter()), place };
+        let joined = Joined { links, keys: shared.keys(members.iter()), place: place.clone() };
         let rank = members.rank_of(shared.own).expect("this seat is a member");
         let of_ranks = members.iter().collect();
         let seats = Seats { shared: Arc::clone(shared), epoch, of_ranks, place };
@@ -356,11 +364,11 @@ impl Cluster {
         let own = &self.shared.list.seats[self.shared.own].addresses;
         let listen = self.settings.listen.map(|listen| listen.ip());
         match own[..] {
-            [address] => Place { ip: address.ip(), listen: listen.unwrap_or(address.ip()) },
+            [address] => Place::Ports { ip: address.ip(), listen: listen.unwrap_or(address.ip()) },
             // Each of the others reaches it at the address that the epoch's link has.
             [address, ..] => {
                 let any = unspecified(address.ip());
-                Place { ip: any, listen: listen.unwrap_or(any) }
+                Place::Ports { ip: any, listen: listen.unwrap_or(any) }
             }
             [] => unreachable!("a list that was read has an address for each seat"),
         }

@@ -136,6 +136,11 @@ pub enum JoinError {
         /// The address.
         address: SocketAddr,
     },
+    /// Ranks without keys are to share the ports of daemons.
+    #[error(
+        "the port of a daemon can be reached from other machines, and connections without authentication are accepted within one machine only; use a group key, or a key pair for each rank"
+    )]
+    UnprotectedPort,
     /// The list of addresses has the wrong length.
     #[error("{addresses} addresses for {ranks} ranks; there must be one for each rank")]
     Addresses {
@@ -151,6 +156,32 @@ pub enum JoinError {
         address: SocketAddr,
         /// The system's answer.
         source: io::Error,
+    },
+    /// This rank cannot register with the daemon of its board.
+    #[error(
+        "cannot register with the daemon at {socket}; check that orinocod runs with this `program_socket` in its board file, and that this user is in the Unix group `orinoco`"
+    )]
+    Daemon {
+        /// The socket.
+        socket: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// Another process on this board is about to join as this rank.
+    #[error(
+        "another process on this board is joining group `{name}` as this rank; end it, or use another name for the group"
+    )]
+    GroupTaken {
+        /// Name of the group.
+        name: String,
+    },
+    /// A group cannot have this name.
+    #[error("invalid group name `{name}`: use 1 to {max} ASCII letters, digits, `-`, `_` and `.`")]
+    GroupName {
+        /// The name.
+        name: String,
+        /// Most characters.
+        max: usize,
     },
     /// A connection broke while ranks joined.
     #[error("joining rank {rank} at {address}")]
@@ -188,7 +219,7 @@ pub enum JoinError {
     Missing {
         /// Ranks that did not join.
         missing: Vec<usize>,
-        /// The file or the address at which they were expected.
+        /// The file, the address, or the group and the daemon's address at which they were expected.
         at: String,
         /// Time waited.
         waited: Duration,

@@ -83,6 +83,6 @@ pub use recorder::{FlightRecord, OperationRecord, OperationState, RankWaits, Sta
 pub use schedule::{Buffer, Local, Region, Round, Schedule, Transfer, Unsupported, schedule};
 pub use security::{GroupKey, KeyError, KeyPair, PublicKey, Security, SigningKey, VerifyingKey};
 pub use shm::{Limits, Settings, ShmGroup};
-pub use tcp::{Rendezvous, Tcp, TcpGroup, TcpSettings};
+pub use tcp::{Rendezvous, SharedPorts, Tcp, TcpGroup, TcpSettings};
 pub use topology::Topology;
 pub use tuning::{Candidate, Drift, Explanation, Figures, FiguresError, Measured};

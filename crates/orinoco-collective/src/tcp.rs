@@ -12,10 +12,13 @@ mod hostile;
 mod join;
 mod lobby;
 mod packet_link;
+mod port_sharing;
+mod program_port;
 mod pulse;
 mod rendezvous;
 mod settings;
 mod socket;
+mod target;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,10 +38,11 @@ pub(crate) use hello::{Answer, ClusterHello, EPOCH, Hello, Use};
 pub(crate) use join::{Joined, Joining, Links, PeerLinks, Place, digest};
 pub(crate) use lobby::Lobby;
 pub(crate) use packet_link::PacketLink;
+pub(crate) use port_sharing::PortSharing;
 pub(crate) use pulse::Pulse;
 pub(crate) use socket::{flag, lower, raise, wait_for};
 
-pub use rendezvous::Rendezvous;
+pub use rendezvous::{Rendezvous, SharedPorts};
 pub use settings::TcpSettings;
 
 /// Operations among ranks that are connected by TCP, as one of them.
@@ -85,7 +89,7 @@ impl TcpGroup {
     /// their keys and then of their ranks here; a rank without a colour belongs to none, and gets `None`. All ranks must call it.
     ///
     /// The new group has the settings of this one, and connections of its own: each rank listens at the address it has here, at a
-    /// port that the system chooses. A rank that has several addresses is reached at that of the connection that this group has with it. They are protected as this group's are: with a group key, by a new key, which the ranks of this
+    /// port that the system chooses, or shares the port of its board's daemon again. A rank that has several addresses is reached at that of the connection that this group has with it. They are protected as this group's are: with a group key, by a new key, which the ranks of this
     /// group tell one another; with key pairs, by the same ones. The two groups are independent: a failure of one does not
     /// end the other, and each names ranks by its own numbers. Making a group takes two connections and handshakes with each of its
     /// ranks: make it once, and use it again and again.

@@ -227,7 +227,8 @@ codes! {
          of this board. The list must be signed by that operator, and have a seat with the public key of this board, at whose address \
          the board can listen. `orinoco cluster keygen` makes a board's key pair, `orinoco cluster sign` signs a list, and `orinoco \
          cluster check` shows one. After a change, copy the same list to all boards, then restart their daemons: boards with \
-         different lists do not connect, and a daemon refuses a list with a lower serial number than one that it has used. A model's `seat` in the board file must be the name of another seat in the list."
+         different lists do not connect, and a daemon refuses a list with a lower serial number than one that it has used. A model's `seat` in the board file must be the name of another seat in the list. The folder of \
+         `program_socket` must exist and be writable for the daemon's user, and nothing else may have the socket's name."
     SEAT_OFFLINE "E1005" RunFailed "the seat of a model is offline"
         "The board file has a model with `seat`, and that board of the cluster cannot be reached, is starting, or left the cluster before \
          it answered. Until it is back, frames go on without results of the model, or this board executes the model (`fallback = \

@@ -362,6 +362,7 @@ mod tests {
             rdma_device,
             tcp_connections,
             tcp_encryption,
+            program_socket: None,
         };
         let cluster = Some(spec);
         assert_eq!(keys(&Board { cluster, ..from.clone() }), ["[cluster]"]);

@@ -4,7 +4,7 @@ mod events;
 mod serials;
 
 use std::error::Error;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -18,6 +18,7 @@ use orinoco_collective::{
 };
 use orinoco_core::{Clock, Diagnosis, Signal, codes};
 use orinoco_runtime::Monitor;
+use orinoco_server::{LocalSocket, SocketSetting};
 use orinoco_sysroot::Sysroot;
 use orinoco_telemetry::{Event, EventSink};
 
@@ -43,6 +44,8 @@ pub(crate) struct HeldSeat {
     stop: Arc<AtomicBool>,
     signal: Arc<dyn Signal>,
     thread: JoinHandle<()>,
+    /// Its file is removed when the seat is left.
+    _program_socket: Option<LocalSocket>,
 }
 
 /// Seat as the control socket shows it.
@@ -92,7 +95,12 @@ pub(crate) fn start(
         ..MessageSettings::default()
     };
     let rdma = ClusterRdma { policy: policy_of(spec.rdma), device: spec.rdma_device.clone() };
-    let settings = ClusterSettings { listen: spec.listen, rdma, messages, ..ClusterSettings::default() };
+    let bind = |path: &PathBuf| LocalSocket::bind(path, SocketSetting::PROGRAMS);
+    let program_socket = spec.program_socket.as_ref().map(bind).transpose()?;
+    let programs = program_socket.as_ref().map(|socket| socket.listener().try_clone()).transpose();
+    let programs = programs.map_err(|why| fault(&subject(&spec.list), &why))?.map(Arc::new);
+    let settings =
+        ClusterSettings { listen: spec.listen, programs, rdma, messages, ..ClusterSettings::default() };
     let cluster = Cluster::open(list, own, settings).map_err(|why| fault(&subject(&spec.list), &why))?;
     if let Some(Err(why)) = serials.map(|serials| serials.note(cluster.list(), &key)) {
         journal::log(Level::Warning, &format!("cluster: {why}"));
@@ -126,7 +134,7 @@ pub(crate) fn start(
     };
     let spawned = thread::Builder::new().name("cluster".to_owned()).spawn(move || holder.run(cluster));
     let thread = spawned.map_err(|why| fault(&subject(&spec.list), &why))?;
-    Ok(HeldSeat { view, events, stop, signal, thread })
+    Ok(HeldSeat { view, events, stop, signal, thread, _program_socket: program_socket })
 }
 
 fn policy_of(rdma: RdmaUse) -> RdmaPolicy {

@@ -7,8 +7,13 @@
 Ranks of one machine are connected by shared memory, others by TCP, authenticated and encrypted with the key in the file that
 ``ORINOCO_KEY_FILE`` names. ``ORINOCO_TRANSPORT`` chooses ``shm``, ``tcp`` or ``tcp-plaintext`` instead. The last does not encrypt, and
 does not authenticate ranks of one machine.
+
+On boards that run ``orinocod``, ranks can receive connections from other machines through the TCP port of the daemon instead of one of
+their own. Set ``ORINOCO_SHARED_ADDRESS`` on each machine to the ``IP:PORT`` of its daemon, on all machines or on none.
+``ORINOCO_PROGRAM_SOCKET`` is the ``program_socket`` of the board file; if unset, ``/run/orinoco/programs.sock``.
 """
 
+import hashlib
 import os
 import queue
 import secrets
@@ -307,8 +312,19 @@ class ProcessGroupOrinoco(dist.ProcessGroup):
                 "the ranks are on several machines, which needs the transport tcp or tcp-plaintext, and ORINOCO_KEY_FILE with the name of a file "
                 "that has the group's key; make one by orinoco_collective.make_key, and copy it to each machine"
             )
-        self._store.set(f"orinoco/{name}/address/{rank}", _own_address())
+        shared = os.environ.get("ORINOCO_SHARED_ADDRESS")
+        self._store.set(f"orinoco/{name}/address/{rank}", f"shared:{shared}" if shared else _own_address())
         addresses = [self._store.get(f"orinoco/{name}/address/{member}") for member in range(len(members))]
+        unlike = [member for member, address in zip(members, addresses) if address.startswith("shared:") != bool(shared)]
+        if unlike:
+            here, there = ("set", "not set") if shared else ("not set", "set")
+            raise ValueError(f"ORINOCO_SHARED_ADDRESS is {here} on this rank, but {there} on ranks {unlike}; set it on all machines, or on none")
+        addresses = [address.removeprefix("shared:") for address in addresses]
+        if shared:
+            program_socket = os.environ.get("ORINOCO_PROGRAM_SOCKET") or "/run/orinoco/programs.sock"
+            # Such names are short, and those of PyTorch's groups may be long.
+            group = hashlib.sha256(f"{self._token}-{name}".encode()).hexdigest()[:28]
+            addresses.insert(0, f"shared:{group}@{program_socket}")
         return join_tcp(
             ",".join(addresses),
             rank,

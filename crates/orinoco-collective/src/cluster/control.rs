@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -31,9 +32,13 @@ const RETRY_MAX: Duration = Duration::from_secs(1);
 /// Work of a thread.
 type Work = Box<dyn FnOnce(&Arc<Shared>) + Send>;
 
-/// Starts the threads of a seat that listens at these addresses. Returns those to wait for when the seat is closed. Those that connect
-/// to other seats end by themselves: an attempt may take a while.
-pub(super) fn start(shared: &Arc<Shared>, listeners: Vec<SeatListener>) -> io::Result<Vec<JoinHandle<()>>> {
+/// Starts the threads of a seat that listens at these addresses, and for programs on its board at a Unix socket. Returns those to wait
+/// for when the seat is closed. Those that connect to other seats end by themselves: an attempt may take a while.
+pub(super) fn start(
+    shared: &Arc<Shared>,
+    listeners: Vec<SeatListener>,
+    programs: Option<Arc<UnixListener>>,
+) -> io::Result<Vec<JoinHandle<()>>> {
     let spawn = |name: &str, work: Work| {
         let shared = Arc::clone(shared);
         thread::Builder::new().name(name.to_owned()).spawn(move || work(&shared))
@@ -41,6 +46,12 @@ pub(super) fn start(shared: &Arc<Shared>, listeners: Vec<SeatListener>) -> io::R
     let mut threads = vec![spawn("orinoco-seat", Box::new(|shared| Control::new(shared).run()))?];
     for listener in listeners {
         threads.push(spawn("orinoco-lobby", Box::new(|shared| listener.run(shared)))?);
+    }
+    if let (Some(sharing), Some(listener)) = (shared.programs.clone(), programs) {
+        let serve = move |shared: &Arc<Shared>| {
+            sharing.run(&listener, LOOK_EVERY, || shared.lock().is_ending);
+        };
+        threads.push(spawn("orinoco-programs", Box::new(serve))?);
     }
     for seat in 0..shared.own {
         spawn("orinoco-dial", Box::new(move |shared| dial(shared, seat)))?;
@@ -180,7 +191,8 @@ impl SeatListener {
     }
 
     fn open(shared: &Shared, address: SocketAddr) -> io::Result<Lobby> {
-        let lobby = Lobby::open(address, shared.keys(0..shared.list.seats.len()));
+        let lobby = Lobby::open(address, shared.keys(0..shared.list.seats.len()))
+            .map(|lobby| lobby.with_programs(shared.programs.clone()));
         let mut state = shared.lock();
         match &lobby {
             Ok(_) => state.unbound.remove(&address),

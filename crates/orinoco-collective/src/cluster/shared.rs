@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::assembly::Assembly;
@@ -15,7 +15,7 @@ use super::seats::SeatSet;
 use crate::JoinError;
 use crate::clock::Ticks;
 use crate::security::{KeyPair, Keys};
-use crate::tcp::{Answer, ClusterHello, Connection, Hello, Joining, Use, raise};
+use crate::tcp::{Answer, ClusterHello, Connection, Hello, Joining, PortSharing, Use, raise};
 
 pub(super) struct Shared {
     pub(super) own: usize,
@@ -28,6 +28,8 @@ pub(super) struct Shared {
     pub(super) tcp_connections: u16,
     pub(super) origin: Ticks,
     pub(super) state: Mutex<State>,
+    /// Programs on this board that share this seat's ports, if any may.
+    pub(super) programs: Option<Arc<PortSharing>>,
     /// Raised when the control thread has something to do.
     pub(super) wake: OwnedFd,
     /// Raised when the program that waits for an epoch has something to look at.

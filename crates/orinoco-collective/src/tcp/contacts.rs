@@ -1,16 +1,21 @@
-use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::sync::Arc;
 
 use zeroize::Zeroizing;
 
 use super::connection::Connection;
-use super::join::{Joined, Listed, PeerLinks, Place, join_listed};
+use super::join::{Joined, Listed, PeerLinks, Place, Route, SharedPlace, join_listed};
+use super::lobby::Door;
+use super::program_port::ProgramPort;
 use super::rendezvous::{decode, directory_bytes, encode};
+use super::target::Target;
 use crate::message::MessageSettings;
 use crate::security::{GroupKey, KEY_DIGITS, Keys};
 use crate::split::{Member, divide};
 use crate::{Communicator, JoinError, KeyError};
 
-/// Offer of a rank: its address, a number, and a key as text. Those of the new group's rank 0 are used.
+/// Offer of a rank: its address, a number, and a key as text. Of the new group's rank 0, number and key are those of the group. Where
+/// ranks share the ports of daemons, each is found by its own number.
 const ADDRESS_BYTES: usize = directory_bytes(1);
 const NUMBER_BYTES: usize = 4;
 const OFFER_BYTES: usize = ADDRESS_BYTES + NUMBER_BYTES + KEY_DIGITS;
@@ -19,7 +24,7 @@ const OFFER_BYTES: usize = ADDRESS_BYTES + NUMBER_BYTES + KEY_DIGITS;
 #[derive(Clone)]
 pub(crate) struct Contacts {
     keys: Keys,
-    /// Address of this rank.
+    /// Place at which this rank takes connections.
     place: Place,
     /// Addresses of the others on this group's connections with them, by rank. `None` for this rank itself.
     peers: Vec<Option<IpAddr>>,
@@ -30,7 +35,11 @@ impl Contacts {
         let peer = |connection: &Connection| connection.stream().peer_addr().ok();
         let ip =
             |links: &PeerLinks| links.messages().and_then(peer).map(|address| address.ip().to_canonical());
-        Self { keys: joined.keys.clone(), place: joined.place, peers: joined.links.iter().map(ip).collect() }
+        Self {
+            keys: joined.keys.clone(),
+            place: joined.place.clone(),
+            peers: joined.links.iter().map(ip).collect(),
+        }
     }
 
     /// Divides a group, whose contacts these are, into new ones. Connects this rank with the others of its new group, and returns its
@@ -43,14 +52,14 @@ impl Contacts {
         settings: &MessageSettings,
     ) -> Result<Option<(Joined, usize)>, JoinError> {
         let own = parent.rank();
-        let Some((listener, part)) = divide(parent, color, key, || prepare(self.place, &self.keys))? else {
+        let Some((door, part)) = divide(parent, color, key, || prepare(&self.place, &self.keys, settings))?
+        else {
             return Ok(None);
         };
-        let address = |member| self.address_of(member);
-        let addresses = part.members.iter().map(address).collect::<Result<Vec<_>, _>>()?;
-        let (_, of_first) = part.members[0].offer.split_at(ADDRESS_BYTES);
-        let (number, key) = of_first.split_at(NUMBER_BYTES);
-        let number = u32::from_le_bytes(number.try_into().expect("four bytes"));
+        let route = |member| self.route_to(member);
+        let routes = part.members.iter().map(route).collect::<Result<Vec<_>, _>>()?;
+        let number = number_of(&part.members[0]);
+        let key = &part.members[0].offer[ADDRESS_BYTES + NUMBER_BYTES..];
         let keys = match &self.keys {
             Keys::Plaintext => Keys::Plaintext,
             Keys::Group(_) => {
@@ -63,32 +72,71 @@ impl Contacts {
             }
         };
         debug_assert_eq!(part.members[part.rank].rank, own);
-        let listed = Listed { listener, place: self.place, addresses, rank: part.rank, keys, number };
+        let place = self.place_among(&routes);
+        let listed = Listed { door, place, routes, rank: part.rank, keys, number };
         Ok(Some((join_listed(listed, settings)?, part.rank)))
     }
 
-    /// Address of a member of the new group, for this rank. One that has several is at that of this group's connection with it.
-    fn address_of(&self, member: &Member<OFFER_BYTES>) -> Result<SocketAddr, JoinError> {
+    /// The way to a member of the new group, for this rank. One that has several addresses is at that of this group's connection with it.
+    fn route_to(&self, member: &Member<OFFER_BYTES>) -> Result<Route, JoinError> {
+        if let Place::Shared(shared) = &self.place {
+            let target = Target::of_split(&shared.group, number_of(member));
+            return Ok(Route { address: shared.addresses[member.rank], target: Some(target) });
+        }
         let offered = decode(&member.offer[..ADDRESS_BYTES]).and_then(|found| found.first().copied());
         let offered = offered.ok_or(JoinError::Unprepared { rank: member.rank })?;
         let of_link = self.peers[member.rank].filter(|_| offered.ip().is_unspecified());
-        Ok(SocketAddr::new(of_link.unwrap_or(offered.ip()), offered.port()))
+        let address = SocketAddr::new(of_link.unwrap_or(offered.ip()), offered.port());
+        Ok(Route { address, target: None })
+    }
+
+    /// The place of this rank in a group whose ranks are reached by these routes.
+    fn place_among(&self, routes: &[Route]) -> Place {
+        match &self.place {
+            Place::Shared(shared) => Place::Shared(Arc::new(SharedPlace {
+                group: shared.group.clone(),
+                addresses: routes.iter().map(|route| route.address).collect(),
+                socket: shared.socket.clone(),
+            })),
+            own @ Place::Ports { .. } => own.clone(),
+        }
     }
 }
 
-/// Listens for the ranks of a new group, and makes the offer to it.
-fn prepare(place: Place, keys: &Keys) -> Result<(TcpListener, Zeroizing<[u8; OFFER_BYTES]>), JoinError> {
-    let address = SocketAddr::new(place.listen, 0);
-    let listen = |source| JoinError::Listen { address, source };
-    let listener = TcpListener::bind(address).map_err(listen)?;
+/// The number that a rank has offered.
+fn number_of(member: &Member<OFFER_BYTES>) -> u32 {
+    let bytes = member.offer[ADDRESS_BYTES..].first_chunk().expect("a number");
+    u32::from_le_bytes(*bytes)
+}
+
+/// Takes connections of the ranks of a new group, and makes the offer to it.
+fn prepare(
+    place: &Place,
+    keys: &Keys,
+    settings: &MessageSettings,
+) -> Result<(Door, Zeroizing<[u8; OFFER_BYTES]>), JoinError> {
     let mut offer = Zeroizing::new([0; OFFER_BYTES]);
     let (own, of_first) = offer.split_at_mut(ADDRESS_BYTES);
-    let port = listener.local_addr().map_err(listen)?.port();
-    own.copy_from_slice(&encode(&[SocketAddr::new(place.ip, port)]));
-    let (number, key) = of_first.split_at_mut(NUMBER_BYTES);
+    let (number, key) = of_first.split_first_chunk_mut().expect("a number");
     getrandom::fill(number).map_err(|error| KeyError::Randomness(error.to_string()))?;
     if let Keys::Group(_) = keys {
         key.copy_from_slice(GroupKey::generate()?.to_text().as_bytes());
     }
-    Ok((listener, offer))
+    let (door, address) = match place {
+        Place::Ports { ip, listen } => {
+            let address = SocketAddr::new(*listen, 0);
+            let fault = |source| JoinError::Listen { address, source };
+            let listener = TcpListener::bind(address).map_err(fault)?;
+            let port = listener.local_addr().map_err(fault)?.port();
+            (Door::Own(listener), SocketAddr::new(*ip, port))
+        }
+        Place::Shared(shared) => {
+            let target = Target::of_split(&shared.group, u32::from_le_bytes(*number));
+            let port = ProgramPort::open(&shared.socket, target, settings.deadline)?;
+            // The others know the daemon's address already.
+            (Door::Shared(port), SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)))
+        }
+    };
+    own.copy_from_slice(&encode(&[address]));
+    Ok((door, offer))
 }

@@ -7,7 +7,7 @@
 //! |---|---|
 //! | 0-7 | `ORINOCO` and a 0 |
 //! | 8-9 | version of the wire format: 1 |
-//! | 10 | use of the connection: 1 to ask rank 0 for all addresses, 2 notices, 3 messages, 4 membership, 5 measurement of a link; of the answer: 0 accepted, or a reason |
+//! | 10 | use of the connection: 1 to ask rank 0 for all addresses, 2 notices, 3 messages, 4 membership, 5 measurement of a link (6 is that of another message, see `target.rs`); of the answer: 0 accepted, or a reason |
 //! | 11 | protection: 0 none, 1 a group key, 2 key pairs |
 //! | 12-15 | epoch; in a cluster, of a group that is split off from an epoch: a random number with the highest bit set |
 //! | 16-19 | number of ranks |
@@ -23,8 +23,8 @@
 /// Bytes of a hello, and of its answer.
 pub(crate) const HELLO_BYTES: usize = 48;
 const CHECKED_BYTES: usize = HELLO_BYTES - 4;
-const MAGIC: [u8; 8] = *b"ORINOCO\0";
-const VERSION: u16 = 1;
+pub(super) const MAGIC: [u8; 8] = *b"ORINOCO\0";
+pub(super) const VERSION: u16 = 1;
 
 /// Epoch of a group that is no cluster: it has one only.
 pub(crate) const EPOCH: u32 = 0;
@@ -57,6 +57,8 @@ pub(crate) enum Answer {
     OtherList = 6,
     /// The epoch has not begun at this seat, or is over.
     OtherEpoch = 7,
+    /// No program on the board has asked its daemon for connections of the group.
+    NoProgram = 8,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -101,8 +103,7 @@ impl Hello {
         }
         bytes[28..30].copy_from_slice(&self.detail.to_le_bytes());
         bytes[30..32].copy_from_slice(&self.cluster.members.to_le_bytes());
-        let checksum = crc32c::crc32c(&bytes[..CHECKED_BYTES]);
-        bytes[CHECKED_BYTES..].copy_from_slice(&checksum.to_le_bytes());
+        seal_checksum(&mut bytes);
         bytes
     }
 
@@ -139,9 +140,15 @@ impl Hello {
     pub(crate) fn answer(&self) -> Option<Answer> {
         let all = [Answer::Accepted, Answer::WrongRank, Answer::OtherRanks, Answer::OtherSettings];
         let of_keys = [Answer::OtherSecurity, Answer::WrongKey];
-        let of_clusters = [Answer::OtherList, Answer::OtherEpoch];
+        let of_clusters = [Answer::OtherList, Answer::OtherEpoch, Answer::NoProgram];
         all.into_iter().chain(of_keys).chain(of_clusters).find(|answer| *answer as u8 == self.kind)
     }
+}
+
+/// Writes the checksum at the end of a message.
+pub(super) fn seal_checksum(bytes: &mut [u8; HELLO_BYTES]) {
+    let checksum = crc32c::crc32c(&bytes[..CHECKED_BYTES]);
+    bytes[CHECKED_BYTES..].copy_from_slice(&checksum.to_le_bytes());
 }
 
 #[cfg(test)]

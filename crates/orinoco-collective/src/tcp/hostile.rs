@@ -1,9 +1,10 @@
-//! Hellos, directories and rendezvous files that no rank would write.
+//! Hellos, targets, directories and rendezvous files that no rank would write.
 
 use std::net::SocketAddr;
 
 use super::hello::{ClusterHello, HELLO_BYTES, Hello};
 use super::rendezvous::{Meeting, decode, directory_bytes, encode};
+use super::target::{TARGET_BYTES, Target};
 use crate::GroupKey;
 use crate::mutations::{check, mutate, noise, seal_checksum, set_number};
 
@@ -42,6 +43,31 @@ fn any_hello_is_read_or_refused() {
             let is_sealed =
                 crc32c::crc32c(&bytes[..HELLO_BYTES - 4]).to_le_bytes() == bytes[HELLO_BYTES - 4..];
             assert!(!is_changed || is_sealed, "a changed hello has a right checksum");
+        }
+    });
+}
+
+#[test]
+fn any_target_is_read_or_refused() {
+    let target = |group: &str, rank| Target::of_rank(group, rank).unwrap().encode();
+    check("target", |rng| {
+        let mut bytes = target("training", 1).to_vec();
+        match rng.u32(..3) {
+            0 => bytes = noise(rng, TARGET_BYTES),
+            1 => mutate(rng, &mut bytes, &target("other", 2)),
+            _ => {
+                let at = rng.usize(8..TARGET_BYTES - 4);
+                set_number(rng, &mut bytes, at);
+                seal_checksum(&mut bytes);
+            }
+        }
+        bytes.resize(TARGET_BYTES, 0);
+        if let Some(read) = Target::decode(bytes.as_slice().try_into().unwrap()) {
+            assert_eq!(read.encode()[..], bytes, "one target has one form");
+            assert!(
+                Hello::decode(bytes.as_slice().try_into().unwrap())
+                    .is_none_or(|hello| hello.purpose().is_none())
+            );
         }
     });
 }

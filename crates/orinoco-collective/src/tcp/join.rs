@@ -1,18 +1,25 @@
 //! Connection of a group: each rank connects to all lower ranks and accepts connections of all higher ranks.
 
+use std::fmt;
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::iter;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, recv};
 
 use super::connection::Connection;
 use super::hello::{Answer, ClusterHello, EPOCH, HELLO_BYTES, Hello, Use};
-use super::lobby::Lobby;
-use super::rendezvous::{Meeting, Rendezvous, decode, directory_bytes, encode};
+use super::lobby::{Door, Lobby};
+use super::program_port::ProgramPort;
+use super::rendezvous::{Meeting, Rendezvous, SharedPorts, decode, directory_bytes, encode};
 use super::settings::TcpSettings;
 use super::socket::set_up;
+use super::target::Target;
 use crate::JoinError;
 use crate::clock::{Ticks, pause};
 use crate::message::{MessageSettings, Order, Uniform};
@@ -48,6 +55,12 @@ impl PeerLinks {
         }
     }
 
+    /// Whether the other rank has closed a connection.
+    fn is_broken(&self) -> bool {
+        let messages = self.messages.iter().map(|(_, connection)| connection);
+        self.notices.iter().chain(messages).any(|connection| is_closed(connection.stream()))
+    }
+
     /// Whether all connections are there: one for notices, and `of` for messages.
     pub(crate) fn is_complete(&self, of: u16) -> bool {
         self.notices.is_some() && self.messages.len() == usize::from(of)
@@ -69,31 +82,70 @@ impl PeerLinks {
 pub(crate) struct Joined {
     pub(crate) links: Links,
     pub(crate) keys: Keys,
-    /// Address of this machine for further connections.
+    /// Place at which this rank takes further connections.
     pub(crate) place: Place,
 }
 
-/// Address of a rank for groups that are split off.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Place {
-    /// Address at which the others reach it.
-    pub(crate) ip: IpAddr,
-    /// Address at which it listens.
-    pub(crate) listen: IpAddr,
+/// Place at which a rank takes connections of groups that are split off.
+#[derive(Debug, Clone)]
+pub(crate) enum Place {
+    /// At ports that its system chooses.
+    Ports {
+        /// Address at which the others reach it.
+        ip: IpAddr,
+        /// Address at which it listens.
+        listen: IpAddr,
+    },
+    /// At the port of its board's daemon.
+    Shared(Arc<SharedPlace>),
+}
+
+/// The port of a daemon, as a rank shares it.
+#[derive(Debug)]
+pub(crate) struct SharedPlace {
+    /// Name of the group.
+    pub(super) group: String,
+    /// Addresses of the daemons, by rank, as this rank reaches them.
+    pub(super) addresses: Vec<SocketAddr>,
+    /// Unix socket of this board's daemon.
+    pub(super) socket: PathBuf,
 }
 
 impl Place {
-    /// The address of a rank that listens where others reach it.
+    /// That of a rank that listens where others reach it.
     pub(crate) fn at(ip: IpAddr) -> Self {
-        Self { ip, listen: ip }
+        Self::Ports { ip, listen: ip }
     }
 }
 
-/// A rank that listens already and knows the addresses of all.
+/// Way to a rank.
+#[derive(Debug, Clone)]
+pub(super) struct Route {
+    pub(super) address: SocketAddr,
+    /// If the address is that of its board's daemon.
+    pub(super) target: Option<Target>,
+}
+
+impl Route {
+    fn to(address: SocketAddr) -> Self {
+        Self { address, target: None }
+    }
+}
+
+impl fmt::Display for Route {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.target {
+            Some(target) => write!(f, "group `{}` through the daemon at {}", target.group(), self.address),
+            None => self.address.fmt(f),
+        }
+    }
+}
+
+/// A rank that listens already and knows how all are reached.
 pub(super) struct Listed {
-    pub(super) listener: TcpListener,
+    pub(super) door: Door,
     pub(super) place: Place,
-    pub(super) addresses: Vec<SocketAddr>,
+    pub(super) routes: Vec<Route>,
     pub(super) rank: usize,
     pub(super) keys: Keys,
     /// A number of this group alone: connections of another group of the same ranks are refused.
@@ -104,6 +156,9 @@ pub(super) struct Listed {
 const RETRY: Duration = Duration::from_millis(5);
 /// Longest time for one attempt to connect.
 const ATTEMPT: Duration = Duration::from_secs(5);
+/// Time between two attempts to reach a program through its daemon, at first and at most. Each is a whole connection.
+const PROGRAM_RETRY: Duration = Duration::from_millis(20);
+const PROGRAM_RETRY_MAX: Duration = Duration::from_millis(500);
 /// Least time for an answer, however late it is.
 const ANSWER_MIN: Duration = Duration::from_millis(5);
 
@@ -148,14 +203,15 @@ pub(super) fn join(
     }
     let has_file_key = matches!(settings.security, Security::FileKey);
     let (mut lobby, addresses) = match rendezvous {
+        Rendezvous::SharedPorts(shared) => return joining.share_ports(shared),
         Rendezvous::List(addresses) => {
-            if addresses.len() != ranks {
-                return Err(JoinError::Addresses { ranks, addresses: addresses.len() });
-            }
-            addresses.iter().try_for_each(|address| joining.check(address))?;
-            (joining.open(addresses[rank])?, addresses.clone())
+            joining.check_all(addresses)?;
+            (joining.open(addresses[rank])?.0, addresses.clone())
         }
-        Rendezvous::Address(address) if rank == 0 => joining.publish_directory(joining.open(*address)?)?,
+        Rendezvous::Address(address) if rank == 0 => {
+            let (lobby, own) = joining.open(*address)?;
+            joining.publish_directory(lobby, own)?
+        }
         Rendezvous::Address(address) => joining.ask_directory(*address)?,
         Rendezvous::File(path) if rank == 0 => joining.meet_at(path, has_file_key)?,
         Rendezvous::File(path) => {
@@ -170,15 +226,17 @@ pub(super) fn join(
             joining.ask_directory(meeting.address)?
         }
     };
-    let links = joining.connect_all(&mut lobby, &addresses)?;
-    Ok(Joined { links, keys: joining.keys, place: Place::at(addresses[rank].ip()) })
+    let place = Place::at(addresses[rank].ip());
+    let routes: Vec<Route> = addresses.into_iter().map(Route::to).collect();
+    let links = joining.connect_all(&mut lobby, &routes)?;
+    Ok(Joined { links, keys: joining.keys, place })
 }
 
 pub(super) fn join_listed(listed: Listed, messages: &MessageSettings) -> Result<Joined, JoinError> {
-    let Listed { listener, place, addresses, rank, keys, number } = listed;
+    let Listed { door, place, routes, rank, keys, number } = listed;
     let joining = Joining {
         rank,
-        ranks: addresses.len(),
+        ranks: routes.len(),
         settings: crc32c::crc32c_append(digest(messages), &number.to_le_bytes()),
         tcp_connections: messages.tcp_connections,
         keys: keys.clone(),
@@ -187,9 +245,9 @@ pub(super) fn join_listed(listed: Listed, messages: &MessageSettings) -> Result<
         deadline: messages.deadline,
         start: Ticks::now(),
     };
-    addresses.iter().try_for_each(|address| joining.check(address))?;
-    let mut lobby = Lobby::new(listener, keys).map_err(JoinError::System)?;
-    let links = joining.connect_all(&mut lobby, &addresses)?;
+    routes.iter().try_for_each(|route| joining.check(&route.address))?;
+    let mut lobby = Lobby::new(door, keys).map_err(JoinError::System)?;
+    let links = joining.connect_all(&mut lobby, &routes)?;
     Ok(Joined { links, keys: joining.keys, place })
 }
 
@@ -246,9 +304,45 @@ impl Joining {
         }
     }
 
-    fn open(&self, address: SocketAddr) -> Result<Lobby, JoinError> {
+    /// Checks the addresses of all ranks.
+    fn check_all(&self, addresses: &[SocketAddr]) -> Result<(), JoinError> {
+        if addresses.len() != self.ranks {
+            return Err(JoinError::Addresses { ranks: self.ranks, addresses: addresses.len() });
+        }
+        addresses.iter().try_for_each(|address| self.check(address))
+    }
+
+    /// Listens at an address. Returns the address with the port that the system has chosen, if it had to.
+    fn open(&self, address: SocketAddr) -> Result<(Lobby, SocketAddr), JoinError> {
         self.check(&address)?;
-        Lobby::open(address, self.keys.clone()).map_err(|source| JoinError::Listen { address, source })
+        let open = || {
+            let listener = TcpListener::bind(address)?;
+            let own = listener.local_addr()?;
+            Ok((Lobby::new(Door::Own(listener), self.keys.clone())?, own))
+        };
+        open().map_err(|source| JoinError::Listen { address, source })
+    }
+
+    /// Connects with all ranks through the daemons of their boards.
+    fn share_ports(mut self, shared: &SharedPorts) -> Result<Joined, JoinError> {
+        let SharedPorts { group, addresses, socket } = shared;
+        // Whoever reaches the daemon from another machine reaches this rank.
+        if let Keys::Plaintext = self.keys {
+            return Err(JoinError::UnprotectedPort);
+        }
+        self.check_all(addresses)?;
+        self.settings = crc32c::crc32c_append(self.settings, group.as_bytes());
+        let route = |(rank, address): (usize, &SocketAddr)| {
+            Ok(Route { address: *address, target: Some(Target::of_rank(group, rank)?) })
+        };
+        let routes = addresses.iter().enumerate().map(route).collect::<Result<Vec<_>, JoinError>>()?;
+        let target = Target::of_rank(group, self.rank)?;
+        let door = Door::Shared(ProgramPort::open(socket, target, self.rest())?);
+        let mut lobby = Lobby::new(door, self.keys.clone()).map_err(JoinError::System)?;
+        let links = self.connect_all(&mut lobby, &routes)?;
+        let SharedPorts { group, addresses, socket } = shared.clone();
+        let place = SharedPlace { group, addresses, socket };
+        Ok(Joined { links, keys: self.keys, place: Place::Shared(Arc::new(place)) })
     }
 
     /// Connections to be opened to each lower rank: their uses and numbers.
@@ -274,14 +368,13 @@ impl Joining {
 
     /// Waits for all ranks as rank 0, which find its address in a file.
     fn meet_at(&self, path: &Path, has_file_key: bool) -> Result<(Lobby, Vec<SocketAddr>), JoinError> {
-        let lobby = self.open(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
-        let address = lobby.address().map_err(JoinError::System)?;
+        let (lobby, address) = self.open(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
         let key = match &self.keys {
             Keys::Group(key) if has_file_key => Some(key.clone()),
             _ => None,
         };
         Meeting { address, key }.publish(path)?;
-        let found = self.publish_directory(lobby);
+        let found = self.publish_directory(lobby, address);
         let removed = fs::remove_file(path);
         let found = found?;
         removed.map_err(|source| fault("removing", path, source))?;
@@ -289,8 +382,11 @@ impl Joining {
     }
 
     /// Waits for all ranks as rank 0, and tells each where the others are.
-    fn publish_directory(&self, mut lobby: Lobby) -> Result<(Lobby, Vec<SocketAddr>), JoinError> {
-        let own = lobby.address().map_err(JoinError::System)?;
+    fn publish_directory(
+        &self,
+        mut lobby: Lobby,
+        own: SocketAddr,
+    ) -> Result<(Lobby, Vec<SocketAddr>), JoinError> {
         let mut found: Vec<Option<(SocketAddr, Option<Connection>)>> =
             (0..self.ranks).map(|_| None).collect();
         found[0] = Some((own, None));
@@ -302,7 +398,7 @@ impl Joining {
             let own_hello = self.hello(Use::Directory, 0, 0);
             let Some((connection, hello)) = lobby.next(self.rest(), &own_hello, answer) else {
                 let missing = (0..self.ranks).filter(|rank| found[*rank].is_none()).collect();
-                return Err(self.nobody_came(missing, own, &lobby));
+                return Err(self.nobody_came(missing, &Route::to(own), &mut lobby));
             };
             let Ok(address) = connection.stream().peer_addr() else { continue };
             found[hello.from as usize] =
@@ -323,9 +419,9 @@ impl Joining {
         let broken = |source| JoinError::Broken { rank: 0, address, source };
         let connection = self.connect(0, address)?;
         let own = connection.stream().local_addr().map_err(broken)?;
-        let lobby = self.open(SocketAddr::new(own.ip(), 0))?;
-        let port = lobby.address().map_err(JoinError::System)?.port();
-        let mut connection = self.greet(connection, 0, address, self.hello(Use::Directory, 0, port))?;
+        let (lobby, listens_at) = self.open(SocketAddr::new(own.ip(), 0))?;
+        let hello = self.hello(Use::Directory, 0, listens_at.port());
+        let mut connection = self.greet(connection, 0, &Route::to(address), hello)?;
         let mut directory = vec![0; directory_bytes(self.ranks)];
         connection.receive_all(&mut directory, self.rest()).map_err(broken)?;
         let addresses = decode(&directory).ok_or(JoinError::NoRank { rank: 0, address })?;
@@ -346,11 +442,12 @@ impl Joining {
         }
     }
 
-    fn connect_all(&self, lobby: &mut Lobby, addresses: &[SocketAddr]) -> Result<Links, JoinError> {
+    fn connect_all(&self, lobby: &mut Lobby, routes: &[Route]) -> Result<Links, JoinError> {
         let mut links: Links = (0..self.ranks).map(|_| PeerLinks::default()).collect();
-        for (peer, address) in addresses.iter().enumerate().take(self.rank) {
+        for (peer, route) in routes.iter().enumerate().take(self.rank) {
             for (purpose, number) in self.connections() {
-                links[peer].add(purpose, number, self.dial(purpose, number, peer, *address)?);
+                let connection = self.dial((purpose, number), peer, route, &links[peer])?;
+                links[peer].add(purpose, number, connection);
             }
         }
         let is_missing = |links: &Links, peer: usize| !links[peer].is_complete(self.tcp_connections);
@@ -364,7 +461,7 @@ impl Joining {
             let own_hello = self.hello(Use::Messages, 0, 0);
             let Some((connection, hello)) = lobby.next(self.rest(), &own_hello, answer) else {
                 let missing = (self.rank + 1..self.ranks).filter(|peer| is_missing(&links, *peer)).collect();
-                return Err(self.nobody_came(missing, addresses[self.rank], lobby));
+                return Err(self.nobody_came(missing, &routes[self.rank], lobby));
             };
             let purpose = hello.purpose().expect("a hello that was accepted");
             links[hello.from as usize].add(purpose, hello.detail, connection);
@@ -385,15 +482,36 @@ impl Joining {
         }
     }
 
-    /// Connects to a rank as soon as it listens, and says hello.
-    pub(crate) fn dial(
+    /// Connects to a rank as soon as it listens, and says hello. `earlier`: connections with it that are there already.
+    fn dial(
         &self,
-        purpose: Use,
-        number: u16,
+        (purpose, number): (Use, u16),
         rank: usize,
-        address: SocketAddr,
+        route: &Route,
+        earlier: &PeerLinks,
     ) -> Result<Connection, JoinError> {
-        self.greet(self.connect(rank, address)?, rank, address, self.hello(purpose, rank, number))
+        let (address, hello) = (route.address, self.hello(purpose, rank, number));
+        if route.target.is_none() {
+            return self.greet(self.connect(rank, address)?, rank, route, hello);
+        }
+        let mut retry = PROGRAM_RETRY;
+        loop {
+            let connection = self.try_connect(rank, address);
+            match connection.and_then(|connection| self.greet(connection, rank, route, hello)) {
+                // The program has not registered with its daemon yet, or has just ended.
+                Err(JoinError::Missing { .. } | JoinError::NoRank { .. } | JoinError::Broken { .. }) => {}
+                other => return other,
+            }
+            if earlier.is_broken() {
+                // Another process may be that rank by now, and has not the other connections.
+                return Err(JoinError::NoRank { rank, address });
+            }
+            if self.rest().is_zero() {
+                return Err(self.missing(vec![rank], route.to_string(), 0));
+            }
+            pause(retry.min(self.rest()));
+            retry = PROGRAM_RETRY_MAX.min(2 * retry);
+        }
     }
 
     /// Connects to a rank if it listens, and says hello.
@@ -404,7 +522,8 @@ impl Joining {
         rank: usize,
         address: SocketAddr,
     ) -> Result<Connection, JoinError> {
-        self.greet(self.try_connect(rank, address)?, rank, address, self.hello(purpose, rank, number))
+        let hello = self.hello(purpose, rank, number);
+        self.greet(self.try_connect(rank, address)?, rank, &Route::to(address), hello)
     }
 
     /// Connects to a rank as soon as it listens.
@@ -437,9 +556,10 @@ impl Joining {
         &self,
         mut connection: Connection,
         rank: usize,
-        address: SocketAddr,
+        route: &Route,
         hello: Hello,
     ) -> Result<Connection, JoinError> {
+        let address = route.address;
         let broken = |source| JoinError::Broken { rank, address, source };
         let no_rank = || JoinError::NoRank { rank, address };
         let ended = |source: io::Error| match source.kind() {
@@ -447,7 +567,9 @@ impl Joining {
             _ => broken(source),
         };
         let mut handshake = Handshake::initiator(&self.keys, rank, &hello.encode());
-        let mut greeting = hello.encode().to_vec();
+        // All at once: a daemon may read the first message and close the connection, and then nothing may be on its way any more.
+        let mut greeting: Vec<u8> = route.target.iter().flat_map(Target::encode).collect();
+        greeting.extend(hello.encode());
         greeting.extend(handshake.iter_mut().flat_map(Handshake::write));
         connection.send_all(&greeting, self.rest().max(ANSWER_MIN)).map_err(broken)?;
         // A rank answers when it has connected to all lower ones.
@@ -486,6 +608,9 @@ impl Joining {
                 }));
             }
             Answer::OtherEpoch => return Err(JoinError::OtherEpoch { rank }),
+            Answer::NoProgram => {
+                return Err(self.missing(vec![rank], route.to_string(), 0));
+            }
             Answer::WrongKey => {
                 return Err(refused(format!(
                     "it does not know the key of this rank as that of rank {}",
@@ -506,15 +631,22 @@ impl Joining {
     }
 
     /// Error of a rank at whose address others did not come, or could not be accepted.
-    fn nobody_came(&self, missing: Vec<usize>, address: SocketAddr, lobby: &Lobby) -> JoinError {
-        match lobby.exhausted {
-            Some(error) => JoinError::Listen { address, source: error.into() },
-            None => self.missing(missing, address.to_string(), lobby.turned_away),
-        }
+    fn nobody_came(&self, missing: Vec<usize>, route: &Route, lobby: &mut Lobby) -> JoinError {
+        lobby
+            .closed(route.address)
+            .unwrap_or_else(|| self.missing(missing, route.to_string(), lobby.turned_away))
     }
 
     fn missing(&self, missing: Vec<usize>, at: String, turned_away: usize) -> JoinError {
         JoinError::Missing { missing, at, waited: Ticks::now().since(self.start), turned_away }
+    }
+}
+
+/// Whether the other end has closed a connection.
+fn is_closed(stream: &TcpStream) -> bool {
+    match recv(stream, &mut [0], RecvFlags::PEEK | RecvFlags::DONTWAIT) {
+        Ok((bytes, _)) => bytes == 0,
+        Err(why) => why != Errno::AGAIN && why != Errno::INTR,
     }
 }
 

@@ -1,7 +1,11 @@
 //! Connections that others open. A guest becomes a connection of the group by a hello and, with keys, by a handshake and its
-//! confirmation. Whoever sends anything else, or nothing for too long, is shown out.
+//! confirmation. Whoever sends anything else, or nothing for too long, is shown out. A daemon's lobby passes
+//! guests for programs on its board to them.
 
-use std::net::{SocketAddr, TcpListener};
+use std::io;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags};
@@ -9,7 +13,11 @@ use rustix::io::Errno;
 
 use super::connection::Connection;
 use super::hello::{Answer, HELLO_BYTES, Hello};
+use super::port_sharing::PortSharing;
+use super::program_port::ProgramPort;
 use super::socket::{read, set_up, wait_for};
+use super::target::Target;
+use crate::JoinError;
 use crate::clock::Ticks;
 use crate::message::Moved;
 use crate::security::{CONFIRMATION_BYTES, HANDSHAKE_BYTES, Handshake, Keys, Seal};
@@ -23,19 +31,54 @@ const ARRIVALS_MAX: usize = GUESTS_MAX / 2;
 const GUEST_TIME: Duration = Duration::from_secs(2);
 /// Time for an answer. It is short, and the first that is sent: it does not wait for the guest.
 const ANSWER_TIME: Duration = Duration::from_millis(10);
-/// Time until connections are accepted again after the system could not. They would be looked at without pause otherwise: they stay.
-const EXHAUSTED_TIME: Duration = Duration::from_millis(50);
+/// Time until connections are accepted again after none could be. They would be looked at without pause otherwise: they stay.
+const CLOSED_TIME: Duration = Duration::from_millis(50);
 /// Bytes that a guest may have sent before it reads a refusal.
 const UNREAD_MAX: usize = 256;
 
 pub(crate) struct Lobby {
-    listener: TcpListener,
+    door: Door,
     keys: Keys,
+    /// Programs to which guests are handed over.
+    programs: Option<Arc<PortSharing>>,
     guests: Vec<Guest>,
     /// Guests without the right key so far.
     pub(super) turned_away: usize,
-    /// Reason for which the system accepts no connection now: too many files are open.
-    pub(super) exhausted: Option<Errno>,
+    /// Reason for which no connection is accepted now: too many files are open, or the daemon whose port is shared has ended.
+    closed: Option<io::Error>,
+}
+
+/// Entrance of guests.
+pub(super) enum Door {
+    /// A port of its own.
+    Own(TcpListener),
+    /// The port of the board's daemon.
+    Shared(ProgramPort),
+}
+
+impl Door {
+    fn accept(&mut self) -> io::Result<TcpStream> {
+        match self {
+            Self::Own(listener) => listener.accept().map(|(stream, _)| stream),
+            Self::Shared(port) => port.accept(),
+        }
+    }
+
+    /// Descriptor that is readable when there is a guest.
+    fn waits_at(&self) -> Option<BorrowedFd<'_>> {
+        match self {
+            Self::Own(listener) => Some(listener.as_fd()),
+            Self::Shared(port) => port.is_open().then(|| port.as_fd()),
+        }
+    }
+
+    /// The error again, if it is not about one connection alone: nobody can come until it is over.
+    fn closed_by(&self, error: io::Error) -> Option<io::Error> {
+        match self {
+            Self::Shared(port) if !port.is_open() => Some(error),
+            _ => exhausted(&error).map(io::Error::from),
+        }
+    }
 }
 
 /// A connection that is not accepted yet.
@@ -55,17 +98,29 @@ enum Stage {
 }
 
 impl Lobby {
-    pub(crate) fn open(address: SocketAddr, keys: Keys) -> std::io::Result<Self> {
-        Self::new(TcpListener::bind(address)?, keys)
+    pub(crate) fn open(address: SocketAddr, keys: Keys) -> io::Result<Self> {
+        Self::new(Door::Own(TcpListener::bind(address)?), keys)
     }
 
-    pub(super) fn new(listener: TcpListener, keys: Keys) -> std::io::Result<Self> {
-        listener.set_nonblocking(true)?;
-        Ok(Self { listener, keys, guests: Vec::new(), turned_away: 0, exhausted: None })
+    pub(super) fn new(door: Door, keys: Keys) -> io::Result<Self> {
+        if let Door::Own(listener) = &door {
+            listener.set_nonblocking(true)?;
+        }
+        Ok(Self { door, keys, programs: None, guests: Vec::new(), turned_away: 0, closed: None })
     }
 
-    pub(crate) fn address(&self) -> std::io::Result<SocketAddr> {
-        self.listener.local_addr()
+    /// Error of a rank at whose address nobody can come now, if so.
+    pub(super) fn closed(&mut self, address: SocketAddr) -> Option<JoinError> {
+        let source = self.closed.take()?;
+        Some(match &self.door {
+            Door::Shared(port) if !port.is_open() => port.fault(source),
+            _ => JoinError::Listen { address, source },
+        })
+    }
+
+    /// Hands guests over to programs.
+    pub(crate) fn with_programs(self, programs: Option<Arc<PortSharing>>) -> Self {
+        Self { programs, ..self }
     }
 
     /// The next connection that is accepted, if one is within `time`. `answer` decides on a hello, also after its handshake: the
@@ -92,10 +147,15 @@ impl Lobby {
 
     fn let_in(&mut self) {
         for _ in 0..ARRIVALS_MAX {
-            let accepted = self.listener.accept();
-            self.exhausted = accepted.as_ref().err().and_then(exhausted);
-            // Whatever went wrong with one connection, others may come.
-            let Ok((stream, _)) = accepted else { return };
+            let stream = match self.door.accept() {
+                Ok(stream) => stream,
+                // Whatever went wrong with one connection, others may come.
+                Err(why) => {
+                    self.closed = self.door.closed_by(why);
+                    return;
+                }
+            };
+            self.closed = None;
             if set_up(&stream).is_ok() {
                 let connection = Connection::plain(stream);
                 if self.guests.len() == GUESTS_MAX {
@@ -131,6 +191,12 @@ impl Lobby {
                 Verdict::Accepted(connection, hello) => return Some((connection, hello)),
                 Verdict::Refused => {}
                 Verdict::WrongKey => self.turned_away += 1,
+                Verdict::ForProgram(connection, target) => {
+                    let program = self.programs.as_ref();
+                    if !program.is_some_and(|programs| programs.hand_over(&target, connection.stream())) {
+                        refuse(connection, own, Answer::NoProgram);
+                    }
+                }
             }
         }
         None
@@ -140,14 +206,9 @@ impl Lobby {
         let mut awaited: Vec<PollFd<'_>> =
             self.guests.iter().map(|guest| PollFd::new(&guest.connection, PollFlags::IN)).collect();
         let time = if self.guests.is_empty() { time } else { time.min(GUEST_TIME) };
-        let time = match self.exhausted {
-            Some(_) => time.min(EXHAUSTED_TIME),
-            None => {
-                awaited.push(PollFd::new(&self.listener, PollFlags::IN));
-                time
-            }
-        };
-        wait_for(&mut awaited, time);
+        let door = self.door.waits_at().filter(|_| self.closed.is_none());
+        awaited.extend(door.as_ref().map(|door| PollFd::new(door, PollFlags::IN)));
+        wait_for(&mut awaited, if door.is_some() { time } else { time.min(CLOSED_TIME) });
     }
 }
 
@@ -157,6 +218,8 @@ enum Verdict {
     Accepted(Connection, Hello),
     Refused,
     WrongKey,
+    /// A program on this board is to answer it.
+    ForProgram(Connection, Target),
 }
 
 impl Guest {
@@ -191,8 +254,11 @@ impl Guest {
         let bytes = std::mem::take(&mut self.bytes);
         match self.stage {
             Stage::Hello => {
-                let hello = Hello::decode(bytes.as_slice().try_into().expect("its length was checked"));
-                let Some(hello) = hello else { return Verdict::Refused };
+                let message = bytes.as_slice().try_into().expect("its length was checked");
+                if let Some(target) = Target::decode(message) {
+                    return Verdict::ForProgram(self.connection, target);
+                }
+                let Some(hello) = Hello::decode(message) else { return Verdict::Refused };
                 let verdict =
                     if hello.security == keys.code() { answer(&hello) } else { Answer::OtherSecurity };
                 if verdict != Answer::Accepted {
@@ -238,7 +304,7 @@ impl Guest {
 }
 
 /// The error again, if the process or the system has no free descriptors or no memory for a connection.
-fn exhausted(error: &std::io::Error) -> Option<Errno> {
+fn exhausted(error: &io::Error) -> Option<Errno> {
     Errno::from_io_error(error)
         .filter(|error| matches!(*error, Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM))
 }

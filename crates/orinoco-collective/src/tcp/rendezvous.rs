@@ -20,6 +20,23 @@ pub enum Rendezvous {
     Address(SocketAddr),
     /// A file on this machine in which rank 0 writes its address. It is removed when all have joined.
     File(PathBuf),
+    /// The TCP ports of the daemons (`orinocod`) on the ranks' boards.
+    SharedPorts(SharedPorts),
+}
+
+/// Ranks that are reached through the TCP ports of the daemons on their boards. Each daemon passes incoming connections to the ranks on its
+/// board, so ranks need no listening ports and no further firewall rules. Daemons are not members of the group: the ranks authenticate
+/// one another, as in any group. When all have joined, the group does not need the daemons any more; [`TcpGroup::split`](crate::TcpGroup::split)
+/// does.
+#[derive(Debug, Clone)]
+pub struct SharedPorts {
+    /// Name of the group, the same on all ranks: 1 to 28 ASCII letters, digits, `-`, `_` and `.`. No other group that joins through these
+    /// boards at the same time may have it.
+    pub group: String,
+    /// For each rank, the address at which the others reach the daemon of its board, in order. Ranks on one board have the same address.
+    pub addresses: Vec<SocketAddr>,
+    /// Unix socket of this board's daemon: `program_socket` in its board file, or [`ClusterSettings::programs`](crate::ClusterSettings).
+    pub socket: PathBuf,
 }
 
 /// Most bytes of the file that are read.

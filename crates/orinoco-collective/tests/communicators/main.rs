@@ -8,6 +8,7 @@ mod pcie;
 mod proxy;
 mod rdma;
 mod recorder;
+mod shared_ports;
 mod shm;
 mod split;
 mod suite;
@@ -210,6 +211,37 @@ suites! {
         orinoco_collective::RdmaGroup::join(&Rendezvous::File(path.to_owned()), rank, ranks, settings)
     }, unless crate::rdma::missing();
 }
+
+// Without the tests of a rendezvous file, which it does not have.
+suite!(
+    on_shared_ports,
+    Shared,
+    TcpGroup,
+    |path, rank, ranks, times| {
+        let Times { deadline, silence } = times;
+        let messages = MessageSettings { deadline, silence, ..MessageSettings::default() };
+        let settings = TcpSettings { security: crate::pcie::suite_key(), messages };
+        let ports = crate::shared_ports::of_suite(path, ranks);
+        TcpGroup::join(&Rendezvous::SharedPorts(ports), rank, ranks, settings)
+    },
+    None,
+    [
+        all_operations_are_exact_for_1_to_8_ranks
+        operations_with_uneven_counts_are_exact
+        several_vectors_at_once_are_reduced_as_one_by_one
+        queued_operations_run_in_order_and_return_their_vectors
+        messages_come_whole_and_in_order
+        a_message_of_another_length_is_an_error_that_names_both
+        a_sender_that_leaves_is_named_and_its_messages_are_not_lost
+        many_operations_in_a_row_stay_exact
+        different_calls_are_an_error_that_names_both
+        a_rank_that_leaves_is_named
+        a_rank_that_is_alive_and_late_is_waited_for_until_the_deadline
+        ranks_that_do_not_join_are_named
+        second_rank
+        a_rank_whose_process_is_killed_or_stopped_is_named
+    ]
+);
 
 /// Tests of the suite for uniform groups: all but those in which a rank of two ends, after which the other is no majority.
 macro_rules! uniform_suites {

@@ -62,6 +62,7 @@ divisible! {
     on_tcp_without_encryption TcpPlain
     on_tcp_with_authentication_only TcpAuthenticated
     on_three_tcp_connections_without_busy_poll TcpSleeping
+    on_shared_ports Shared
 }
 
 /// Numbers that the ranks of a group had in its parent, in order.
@@ -196,7 +197,7 @@ fn a_failed_group_is_not_split<K: Divisible>() {
 }
 
 /// Variable of the environment for the last rank of the next function.
-const LAST_RANK: &str = "ORINOCO_TEST_LAST_RANK_OF_SPLIT";
+pub(crate) const LAST_RANK: &str = "ORINOCO_TEST_LAST_RANK_OF_SPLIT";
 
 /// Rank 2 of the next function, in a process of its own, if it is one.
 fn last_rank<K: Divisible>() {

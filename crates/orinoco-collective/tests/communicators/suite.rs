@@ -392,7 +392,7 @@ pub(crate) fn a_file_that_is_none_of_a_group_is_refused_and_kept<K: Kind>() {
 }
 
 /// Variables of the environment for the second rank of the next function.
-const SECOND_RANK: &str = "ORINOCO_TEST_SECOND_RANK";
+pub(crate) const SECOND_RANK: &str = "ORINOCO_TEST_SECOND_RANK";
 
 /// Rank 1 of the next function, in a process of its own, if it is one: it takes part in one barrier, and then computes without end.
 pub(crate) fn second_rank<K: Kind>() {
