@@ -4,7 +4,7 @@
 use std::io::{self, ErrorKind, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::net::{Shutdown, TcpStream};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -70,7 +70,7 @@ impl ProgramPort {
             _ => None,
         });
         match descriptors.next().and_then(|mut descriptors| descriptors.next()) {
-            Some(descriptor) => Ok(TcpStream::from(OwnedFd::from(descriptor))),
+            Some(descriptor) => Ok(TcpStream::from(descriptor)),
             // The connection is lost: whoever has opened it tries again.
             None if received.flags.contains(ReturnFlags::CTRUNC) => Err(Errno::MFILE.into()),
             None => Err(ErrorKind::InvalidData.into()),
