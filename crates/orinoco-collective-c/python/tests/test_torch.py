@@ -1,7 +1,10 @@
 """The torch.distributed back end: training with DistributedDataParallel as with Gloo, exchanges in any order, and errors."""
 
 import os
+import pathlib
 import socket
+import subprocess
+import time
 
 import pytest
 
@@ -9,15 +12,22 @@ torch = pytest.importorskip("torch")
 import torch.distributed as dist  # noqa: E402
 import torch.multiprocessing as mp  # noqa: E402
 
-import orinoco_collective.torch  # noqa: E402,F401
+import orinoco_collective  # noqa: E402
+import orinoco_collective.torch  # noqa: E402
 
 RANKS = 2
+# Programs of this repository, if they were built.
+PROGRAMS = pathlib.Path(__file__).parents[4] / "target/release"
+
+
+def _free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
 
 
 def run(body, *arguments, ranks=RANKS):
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = _free_port()
     mp.spawn(_rank, (ranks, port, body, arguments), ranks)
 
 
@@ -116,3 +126,72 @@ def _die(rank, ranks):
 
 def test_a_rank_that_dies_is_named():
     run(_die)
+
+
+def _sum_over_machines(rank, ranks, variables):
+    """Sums as if each rank had a machine of its own, with these variables of the environment of each rank."""
+    os.environ.update(variables[rank])
+    orinoco_collective.torch._machines = lambda store, rank, ranks: [str(other) for other in range(ranks)]
+    dist.init_process_group("orinoco", rank=rank, world_size=ranks)
+    tensor = torch.full((1000,), float(1 + rank))
+    dist.all_reduce(tensor)
+    assert tensor.tolist() == [3.0] * 1000
+    if rank == 0:
+        dist.send(tensor, 1)
+    else:
+        dist.recv(tensor.zero_(), 0)
+        assert tensor.tolist() == [3.0] * 1000
+
+
+@pytest.fixture
+def key_file(tmp_path):
+    path = str(tmp_path / "group.key")
+    orinoco_collective.make_key(path)
+    return path
+
+
+def test_ranks_on_several_machines_meet_with_a_key(key_file):
+    run(_sum_over_machines, [{"ORINOCO_KEY_FILE": key_file}] * RANKS)
+
+
+@pytest.fixture
+def daemon(tmp_path):
+    """A daemon that shares its port. Gives its address and its socket for programs."""
+    if not all((PROGRAMS / name).exists() for name in ("orinoco", "orinocod")):
+        pytest.skip("skipped: orinoco and orinocod are not built (make build)")
+
+    def key_of(*arguments):
+        output = subprocess.run([PROGRAMS / "orinoco", "cluster", *arguments], check=True, cwd=tmp_path, capture_output=True, text=True)
+        return next(word for word in output.stdout.replace('"', " ").split() if len(word) == 64)
+
+    address = f"127.0.0.1:{_free_port()}"
+    seat = key_of("keygen", "seat.key")
+    (tmp_path / "list").write_text(f"orinoco-cluster 1\nname crossing\nserial 1\nseat a {address} {seat}\n")
+    operator = key_of("sign", "list", "--key", "operator.key", "--output", "members")
+    program_socket = tmp_path / "programs.sock"
+    (tmp_path / "board.toml").write_text(
+        f"version = 1\n[control]\nsocket = false\n[cluster]\nlist = 'members'\noperator_key = '{operator}'\nkey = 'seat.key'\n"
+        f"program_socket = '{program_socket}'\n[[stream]]\nname = 'gate'\nsource = 'test://ball?pace=pts'\nmodels = []\n"
+    )
+    environment = {**os.environ, "STATE_DIRECTORY": str(tmp_path)}
+    board = str(tmp_path / "board.toml")
+    with subprocess.Popen([PROGRAMS / "orinocod", "--board", board], env=environment, stderr=subprocess.DEVNULL) as process:
+        for _ in range(2000):
+            if program_socket.exists():
+                break
+            assert process.poll() is None, "the daemon has ended"
+            time.sleep(0.01)
+        yield address, str(program_socket)
+        process.terminate()
+
+
+def test_ranks_on_several_machines_share_the_ports_of_their_daemons(daemon, key_file):
+    address, program_socket = daemon
+    variables = {"ORINOCO_KEY_FILE": key_file, "ORINOCO_SHARED_ADDRESS": address, "ORINOCO_PROGRAM_SOCKET": program_socket}
+    run(_sum_over_machines, [variables] * RANKS)
+
+
+def test_an_address_of_a_daemon_on_some_machines_only_is_an_error(key_file):
+    variables = {"ORINOCO_KEY_FILE": key_file}
+    with pytest.raises(Exception, match="ORINOCO_SHARED_ADDRESS is (not )?set on this rank, but"):
+        run(_sum_over_machines, [variables, {**variables, "ORINOCO_SHARED_ADDRESS": "127.0.0.1:4711"}])
