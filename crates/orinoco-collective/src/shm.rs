@@ -66,6 +66,8 @@ pub struct ShmGroup {
     operations: u32,
     /// Pieces published so far; wraps around.
     published: u32,
+    /// The last operation, if this rank did not wait for all others in it.
+    unsettled: Option<Unsettled>,
     /// Bare exchanges of measurements so far; wraps around.
     exchanges: u32,
     /// Messages to and from each rank.
@@ -74,6 +76,13 @@ pub struct ShmGroup {
     single_copy_bytes: Option<usize>,
     waiting: Waiting,
     _life: Life,
+}
+
+/// An operation that ended on this rank before all others were seen to have begun it.
+#[derive(Clone, Copy)]
+struct Unsettled {
+    operation: u32,
+    call: Call,
 }
 
 impl ShmGroup {
@@ -128,6 +137,7 @@ impl ShmGroup {
             ranks,
             operations: 0,
             published: 0,
+            unsettled: None,
             exchanges: 0,
             messages: vec![PieceCounts::default(); ranks],
             single_copy_bytes: None,
@@ -193,6 +203,7 @@ impl ShmGroup {
     /// Runs an operation: publishes a piece, then reads the one before it, until all are read.
     #[inline]
     fn run<P: Pieces>(&mut self, call: Call, pieces: &mut P) -> Result<(), CollectiveError> {
+        self.settle()?;
         check_group(&self.segment, call)?;
         let operation = self.operations;
         self.operations = operation.wrapping_add(1);
@@ -211,13 +222,28 @@ impl ShmGroup {
                 self.published = start.wrapping_add(piece + 1);
                 raise(line, self.published);
             }
-            // With a single piece there is nothing to overlap.
+            // With a single piece there is nothing to overlap, and only those are waited for from whom this rank needs something.
             if piece > 0 {
-                self.wait_for_all(operation, start.wrapping_add(piece), call, piece == 1)?;
+                let is_needed = |from| count > 1 || pieces.needs(self.rank, from);
+                self.wait_for(is_needed, operation, start.wrapping_add(piece), call, piece == 1)?;
                 pieces.drain(piece - 1, &self.member(place(piece - 1)));
             }
         }
+        if count == 1 && !P::NEEDS_ALL {
+            self.unsettled = Some(Unsettled { operation, call });
+        }
         Ok(())
+    }
+
+    /// Waits for the ranks for which the last operation did not wait, before memory that they may still read is used again.
+    #[inline]
+    fn settle(&mut self) -> Result<(), CollectiveError> {
+        match self.unsettled.take() {
+            None => Ok(()),
+            Some(Unsettled { operation, call }) => {
+                self.wait_for(|_| true, operation, self.published, call, true)
+            }
+        }
     }
 
     #[inline]
@@ -225,17 +251,18 @@ impl ShmGroup {
         Member { segment: &self.segment, rank: self.rank, ranks: self.ranks, place }
     }
 
-    /// Waits until all other ranks have published so many pieces, and compares their calls at the first.
+    /// Waits until the other ranks that are needed have published so many pieces, and compares their calls at the first.
     #[inline]
-    fn wait_for_all(
+    fn wait_for(
         &self,
+        is_needed: impl Fn(usize) -> bool,
         operation: u32,
         pieces: u32,
         call: Call,
         is_first: bool,
     ) -> Result<(), CollectiveError> {
         let segment = &*self.segment;
-        for rank in (0..self.ranks).filter(|rank| *rank != self.rank) {
+        for rank in (0..self.ranks).filter(|rank| *rank != self.rank && is_needed(*rank)) {
             let line = segment.line(rank, operation);
             self.waiting.wait(&Awaited { segment, rank, line, pieces, call })?;
             if is_first {

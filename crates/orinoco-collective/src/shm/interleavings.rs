@@ -88,6 +88,28 @@ fn operate(group: &mut ShmGroup, lens: &[usize]) -> Result<(), CollectiveError> 
         done?;
         assert!(is_right, "broadcast of {len} elements");
 
+        // Ranks run ahead of the root in these, or the root of them.
+        let (mut own, mut at_root) = (vector(rank, round, len), vec![0; len * ranks]);
+        let done = group.reduce(ReduceOp::Sum, root, &own, &mut at_root[..len]);
+        let is_right = rank != root || at_root[..len].iter().enumerate().all(|(i, found)| *found == sum(i));
+        own.fill(-1);
+        done?;
+        assert!(is_right, "reduce of {len} elements");
+
+        let mut own = vector(rank, round, len);
+        let done = group.gather(root, &own, &mut at_root);
+        let is_right = rank != root
+            || at_root.iter().enumerate().all(|(i, found)| *found == value(i / len, round, i % len));
+        own.fill(-1);
+        done?;
+        assert!(is_right, "gather of {len} elements");
+
+        let mut block = vec![0; len];
+        let done = group.scatter(root, &at_root, &mut block);
+        at_root.fill(-1);
+        done?;
+        assert!(block == vector(rank, round, len), "scatter of {len} elements");
+
         let (mut input, mut exchanged) = (vector(rank, round, len * ranks), vec![0; len * ranks]);
         let done = group.all_to_all(&input, &mut exchanged);
         input.fill(-1);

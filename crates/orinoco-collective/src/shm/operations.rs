@@ -17,6 +17,14 @@ const TWO_SHOT_BYTES: usize = if cfg!(shuttle) { 128 } else { 32 << 10 };
 
 /// An operation, piece by piece.
 pub(super) trait Pieces {
+    /// Whether every rank needs something from every other.
+    const NEEDS_ALL: bool = true;
+
+    /// Whether a rank needs something from another one before it returns: `(rank, from)`.
+    fn needs(&self, _: usize, _: usize) -> bool {
+        true
+    }
+
     /// Number of pieces, at least one: an operation of no elements is a barrier.
     fn count(&self, ranks: usize) -> u32;
 
@@ -52,6 +60,12 @@ pub(super) struct Broadcast<'a, T> {
 }
 
 impl<T: Element> Pieces for Broadcast<'_, T> {
+    const NEEDS_ALL: bool = false;
+
+    fn needs(&self, _: usize, from: usize) -> bool {
+        from == self.root
+    }
+
     fn count(&self, _: usize) -> u32 {
         pieces::<T>(self.vector.len(), 1)
     }
@@ -82,6 +96,12 @@ pub(super) struct Reduce<'a, T> {
 }
 
 impl<T: Element> Pieces for Reduce<'_, T> {
+    const NEEDS_ALL: bool = false;
+
+    fn needs(&self, rank: usize, _: usize) -> bool {
+        rank == self.root
+    }
+
     fn count(&self, _: usize) -> u32 {
         pieces::<T>(self.input.len(), 1)
     }
@@ -248,6 +268,12 @@ pub(super) struct Gather<'a, T> {
 }
 
 impl<T: Element> Pieces for Gather<'_, T> {
+    const NEEDS_ALL: bool = false;
+
+    fn needs(&self, rank: usize, _: usize) -> bool {
+        rank == self.root
+    }
+
     fn count(&self, _: usize) -> u32 {
         pieces::<T>(self.input.len(), 1)
     }
@@ -274,6 +300,12 @@ pub(super) struct Scatter<'a, T> {
 }
 
 impl<T: Element> Pieces for Scatter<'_, T> {
+    const NEEDS_ALL: bool = false;
+
+    fn needs(&self, _: usize, from: usize) -> bool {
+        from == self.root
+    }
+
     fn count(&self, ranks: usize) -> u32 {
         pieces::<T>(self.output.len(), ranks)
     }
