@@ -3,7 +3,8 @@
 //! Every operation is a sequence of pieces. Each rank publishes its piece: it writes to memory of its own and then raises its
 //! flag. Every rank then reads the pieces of all others. Short vectors travel in the two cache lines of the flag itself. The order
 //! of steps is such that a rank that has published a piece has read the one two before it, so memory is free for reuse without
-//! another word (`segment::SLOTS`).
+//! another word (`segment::SLOTS`). A rank that needs nothing more of the others, such as the root of a short broadcast, returns; its
+//! next operation waits for them before it publishes anything.
 //!
 //! All reductions are in the order of the reduction tree, so results have the same bits for every size.
 
