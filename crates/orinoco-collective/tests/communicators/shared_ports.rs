@@ -18,7 +18,7 @@ use orinoco_collective::{
 
 use crate::addresses::free_address;
 use crate::name;
-use crate::tcp::{group_key, hasty, key_pairs, settings};
+use crate::tcp::{group_key, hasty, key_pairs, settings, sums_of};
 
 /// Folder of the daemons' sockets.
 const FOLDER: &str = env!("CARGO_TARGET_TMPDIR");
@@ -94,23 +94,6 @@ pub(crate) fn of_suite(path: &Path, ranks: usize) -> SharedPorts {
     DAEMON.get_or_init(start).ports(group, ranks)
 }
 
-/// Joins as each rank, of which each has the rendezvous of its board, and sums the ranks.
-fn sums(of_ranks: &[(Rendezvous, Security)]) -> Vec<u64> {
-    let ranks = of_ranks.len();
-    thread::scope(|scope| {
-        let join = |rank: usize| {
-            let (rendezvous, security) = &of_ranks[rank];
-            let mut group =
-                TcpGroup::join(rendezvous, rank, ranks, settings(security.clone())).expect("all join");
-            let mut vector = [rank as u64];
-            group.all_reduce(ReduceOp::Sum, &mut vector).unwrap();
-            vector[0]
-        };
-        let threads: Vec<_> = (0..ranks).map(|rank| scope.spawn(move || join(rank))).collect();
-        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
-    })
-}
-
 /// Two boards with two ranks each, and several groups that are joined at the same time.
 #[test]
 fn groups_of_ranks_on_several_boards_share_the_ports_of_their_daemons() {
@@ -125,7 +108,7 @@ fn groups_of_ranks_on_several_boards_share_the_ports_of_their_daemons() {
     };
     let (key, pairs) = (ways("first", vec![group_key(); 4]), ways("second", key_pairs(4)));
     thread::scope(|scope| {
-        let groups = [&key, &pairs].map(|of_ranks| scope.spawn(|| sums(of_ranks)));
+        let groups = [&key, &pairs].map(|of_ranks| scope.spawn(|| sums_of(of_ranks)));
         for group in groups {
             assert_eq!(group.join().unwrap(), [6; 4]);
         }

@@ -47,10 +47,17 @@ pub(crate) fn addresses(count: usize) -> Vec<SocketAddr> {
 
 /// Joins as each rank, on threads, and sums the ranks.
 pub(crate) fn sums(rendezvous: &Rendezvous, of_ranks: &[Security]) -> Vec<u64> {
+    let of_ranks: Vec<_> = of_ranks.iter().map(|security| (rendezvous.clone(), security.clone())).collect();
+    sums_of(&of_ranks)
+}
+
+/// The same where each rank has a rendezvous of its own.
+pub(crate) fn sums_of(of_ranks: &[(Rendezvous, Security)]) -> Vec<u64> {
     let ranks = of_ranks.len();
     thread::scope(|scope| {
         let join = |rank: usize| {
-            let settings = settings(of_ranks[rank].clone());
+            let (rendezvous, security) = &of_ranks[rank];
+            let settings = settings(security.clone());
             let mut group = TcpGroup::join(rendezvous, rank, ranks, settings).expect("all join");
             let mut vector = [rank as u64];
             group.all_reduce(ReduceOp::Sum, &mut vector).unwrap();
