@@ -51,7 +51,7 @@ pub(crate) fn sums(rendezvous: &Rendezvous, of_ranks: &[Security]) -> Vec<u64> {
     sums_of(&of_ranks)
 }
 
-/// The same where each rank has a rendezvous of its own.
+/// Joins as each rank, by its own rendezvous and security, on threads, and sums the ranks.
 pub(crate) fn sums_of(of_ranks: &[(Rendezvous, Security)]) -> Vec<u64> {
     let ranks = of_ranks.len();
     thread::scope(|scope| {
