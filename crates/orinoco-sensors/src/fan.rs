@@ -114,10 +114,9 @@ impl<const P: usize> FanCurve<P> {
 
 /// Returns the duty cycle on the line from `a` to the hotter `b`.
 fn between(a: CurvePoint, b: CurvePoint, temperature: Celsius) -> Duty {
-    // Thousandths of a degree are fine enough for a fan, and keep the product within 64 bits.
     let rise = i64::from(b.duty.0 - a.duty.0);
-    let (part, whole) = ((temperature - a.temperature).milli(), (b.temperature - a.temperature).milli());
-    let step = if whole == 0 { rise } else { rise.saturating_mul(part) / whole };
+    let (part, whole) = ((temperature - a.temperature).micro(), (b.temperature - a.temperature).micro());
+    let step = rise.saturating_mul(part) / whole;
     Duty(a.duty.0 + step as u16)
 }
 

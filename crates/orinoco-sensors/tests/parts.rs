@@ -192,6 +192,16 @@ fn a_heartbeat_shows_its_state_and_that_nobody_feeds_it() {
     heartbeat.release().unwrap().done();
 }
 
+#[test]
+fn points_closer_than_a_thousandth_of_a_degree_keep_their_duty_cycles() {
+    let points = [0, 1, 2].map(|i| CurvePoint {
+        temperature: Celsius::from_micro(i),
+        duty: Duty::from_permille(u16::try_from(i / 2).unwrap()),
+    });
+    let curve = FanCurve::<3>::new(&points).unwrap();
+    assert_eq!(points.map(|point| curve.duty_at(point.temperature)), points.map(|point| point.duty));
+}
+
 proptest! {
     /// A hotter fan is never slower, and the duty cycle lies between those of the curve's ends.
     #[test]
