@@ -23,6 +23,8 @@ pub(crate) const ONNX: FileKind = FileKind {
 const NODE_BYTES_MAX: u64 = 1 << 20;
 /// Maximum size of a stored scale or zero point, in bytes.
 const SCALAR_BYTES_MAX: u64 = 4096;
+/// Maximum length of a vector of scales: one for each axis of a tensor.
+const VECTOR_MAX: i64 = 8;
 /// Maximum number of nodes between an input and its scale that move values without changing them.
 const STEPS_MAX: usize = 8;
 
@@ -33,6 +35,8 @@ pub(crate) struct OnnxMetadata {
     pub(crate) notes: BTreeMap<String, String>,
     nodes: Vec<NodeProto>,
     scalars: BTreeMap<String, f32>,
+    /// Short constant vectors of f32, in which an Upsample finds its scales.
+    vectors: BTreeMap<String, Vec<f32>>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -49,6 +53,8 @@ struct NodeProto {
     input: Vec<String>,
     #[prost(string, repeated, tag = "2")]
     output: Vec<String>,
+    #[prost(string, tag = "3")]
+    name: String,
     #[prost(string, tag = "4")]
     op_type: String,
     #[prost(message, repeated, tag = "5")]
@@ -61,6 +67,8 @@ struct AttributeProto {
     t: Option<TensorProto>,
     #[prost(float, optional, tag = "2")]
     f: Option<f32>,
+    #[prost(float, repeated, tag = "7")]
+    floats: Vec<f32>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -94,6 +102,18 @@ impl TensorProto {
             (10, bytes) => Some(half::f16::from_le_bytes(bytes.try_into().ok()?).to_f32()),
             _ => None,
         })
+    }
+
+    /// Returns the numbers of a short vector of f32.
+    fn vector(&self) -> Option<Vec<f32>> {
+        let is_short = self.dims.len() == 1 && self.dims[0] <= VECTOR_MAX;
+        match (self.data_type, self.raw_data.as_chunks()) {
+            (1, (raw, [])) if is_short && self.float_data.is_empty() => {
+                Some(raw.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect())
+            }
+            (1, _) if is_short => Some(self.float_data.clone()),
+            _ => None,
+        }
     }
 }
 
@@ -156,14 +176,32 @@ impl OnnxMetadata {
                 .iter()
                 .find_map(|attribute| attribute.t.as_ref().and_then(TensorProto::scalar).or(attribute.f));
             self.scalars.extend(value.map(|value| (name.clone(), value)));
+            let vector = node.attribute.iter().find_map(|attribute| attribute.t.as_ref()?.vector());
+            self.vectors.extend(vector.map(|vector| (name.clone(), vector)));
         } else {
-            node.attribute.clear();
+            if node.op_type != "Upsample" {
+                node.attribute.clear();
+            }
             self.nodes.push(node);
         }
     }
 
     fn tensor(&mut self, tensor: TensorProto) {
+        self.vectors.extend(tensor.vector().map(|vector| (tensor.name.clone(), vector)));
         self.scalars.extend(tensor.scalar().map(|value| (tensor.name, value)));
+    }
+
+    /// Returns the name of an Upsample whose scales are not known to be whole numbers.
+    fn fractional_upsample(&self) -> Option<&str> {
+        let is_whole = |node: &&NodeProto| {
+            // Up to opset 8 the scales are an attribute, then the second input.
+            let attribute =
+                node.attribute.iter().map(|attribute| &attribute.floats).find(|all| !all.is_empty());
+            let scales = attribute.or_else(|| self.vectors.get(node.input.get(1)?));
+            scales.is_some_and(|scales| !scales.is_empty() && scales.iter().all(|scale| scale.fract() == 0.0))
+        };
+        let mut upsamples = self.nodes.iter().filter(|node| node.op_type == "Upsample");
+        upsamples.find(|node| !is_whole(node)).map(|node| node.name.as_str())
     }
 
     /// Returns the quantization of the integer input `name`: that of the node that reads it.
@@ -206,6 +244,12 @@ impl OnnxMetadata {
         };
         (scale.is_normal() && scale > 0.0).then_some(Quantization { scale, zero_point })
     }
+}
+
+/// Returns the name of a node of `file` that is an Upsample whose scales are not known to be whole numbers. Nodes in
+/// branches and loops are not looked at, and a file that is not ONNX has none.
+pub fn fractional_upsample(file: &Path) -> Option<String> {
+    OnnxMetadata::read(file).fractional_upsample().map(str::to_owned)
 }
 
 #[cfg(test)]
@@ -253,6 +297,20 @@ mod tests {
         check(of("many"), None);
         let circle = Graph::new().node("Identity", &["x"], &["x"], &[]);
         check(read(circle).input_quantization("x"), None);
+    }
+
+    #[test]
+    fn an_upsample_whose_scales_are_not_whole_is_found() {
+        let upsample = |graph: Graph| graph.node("Upsample", &["x", "scales"], &["y"], &[]);
+        let found = |graph: Graph| read(graph).fractional_upsample().is_some();
+        let floats = |scales: &[f32]| Graph::new().floats("scales", &[4], scales);
+        assert!(!found(upsample(floats(&[1.0, 1.0, 2.0, 8.0]))));
+        assert!(found(upsample(floats(&[1.0, 1.0, 2.0, 7.79]))));
+        assert!(found(upsample(Graph::new().input("scales", element::F32, &[4]))), "they are not known");
+        let bytes = [1.0f32, 1.0, 1.5, 1.5].iter().flat_map(|scale| scale.to_le_bytes()).collect();
+        assert!(found(upsample(Graph::new().constant("scales", element::F32, &[4], bytes))));
+        let resize = |scales: &[f32]| floats(scales).node("Resize", &["x", "", "scales"], &["y"], &[]);
+        assert!(!found(resize(&[1.0, 1.0, 1.5, 1.5])));
     }
 
     #[test]

@@ -39,7 +39,7 @@ use self::session::BoundSession;
 use self::spare::{Overrides, SpareSession};
 use crate::context::{EngineContext, Options};
 use crate::device::Device;
-use crate::engine::{Engine, EngineInfo, Prepared, Session, SessionSpec, check_binding};
+use crate::engine::{Engine, EngineInfo, Prepared, Session, SessionSpec, SuiteException, check_binding};
 use crate::faults::{run_failed, unreadable};
 use crate::panics::catch_panic;
 use crate::tensor::TensorMemory;
@@ -73,6 +73,7 @@ impl Engine for OnnxRuntime {
 
     fn prepare(&self, file: &Path, context: &EngineContext) -> Result<Box<dyn Prepared>, Diagnosis> {
         check_file(file)?;
+        self.provider.check_computed(file)?;
         let absent =
             |why| Diagnosis::new(&codes::ENGINE_UNAVAILABLE, self.name(), why, "see `orinoco explain E0302`");
         let runtime = runtime(context).map_err(absent)?;
@@ -81,6 +82,10 @@ impl Engine for OnnxRuntime {
         let model = catch_panic(|| OrtModel::load(loader, file));
         let model = model.unwrap_or_else(|panic| Err(unreadable(file, &panic)))?;
         Ok(Box::new(model))
+    }
+
+    fn exceptions(&self) -> &'static [SuiteException] {
+        self.provider.exceptions()
     }
 }
 

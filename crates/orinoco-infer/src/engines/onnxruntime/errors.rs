@@ -9,6 +9,10 @@ use crate::faults::{NOT_ONNX, run_failed, unreadable, unsupported};
 
 /// Classifies an error of loading a model: the file is not ONNX, an operator is missing, or the model is broken.
 pub(super) fn read_error(file: &Path, why: &Error) -> Diagnosis {
+    classify(file, why.code(), why.message())
+}
+
+fn classify(file: &Path, code: ErrorCode, message: &str) -> Diagnosis {
     const LACKING: [&str; 6] = [
         "Could not find an implementation for",
         "is not a registered function/op",
@@ -17,8 +21,13 @@ pub(super) fn read_error(file: &Path, why: &Error) -> Diagnosis {
         "Unsupported model IR version",
         "Unrecognized op",
     ];
-    let text = essence(why.message());
-    match why.code() {
+    /// Text of the error where the provider for CUDA lacks operators. It does not name them.
+    const NOT_ON_GPU: &str = "fallback to CPU EP has been explicitly disabled";
+    let text = essence(message);
+    match code {
+        _ if text.contains(NOT_ON_GPU) => {
+            unsupported(file, "ONNX Runtime's provider for CUDA lacks an operator of it")
+        }
         ErrorCode::InvalidProtobuf | ErrorCode::NoModel => unreadable(file, NOT_ONNX),
         ErrorCode::NotImplemented => unsupported(file, text),
         _ if LACKING.iter().any(|lacking| text.contains(lacking)) => unsupported(file, text),
@@ -67,6 +76,14 @@ fn essence(text: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_operator_that_the_gpu_lacks_is_no_fault_of_the_file() {
+        let text = "This session contains graph nodes that are assigned to the default CPU EP, but fallback to CPU EP has \
+                    been explicitly disabled by the user.";
+        let fault = classify(Path::new("m.onnx"), ErrorCode::GenericFailure, text);
+        assert_eq!(fault.code.id, orinoco_core::codes::MODEL_UNSUPPORTED.id, "{fault}");
+    }
 
     #[test]
     fn errors_are_reduced_to_what_they_say() {

@@ -1,8 +1,12 @@
 //! ONNX Runtime's execution providers: the CPU's and CUDA's.
 
+use std::path::Path;
 #[cfg(feature = "cuda")]
 use std::sync::PoisonError;
 
+use orinoco_core::Diagnosis;
+#[cfg(feature = "cuda")]
+use orinoco_model::fractional_upsample;
 use ort::Error;
 #[cfg(feature = "cuda")]
 use ort::ep::cuda::ConvAlgorithmSearch;
@@ -17,8 +21,9 @@ use super::library::Runtime;
 use crate::context::DEVICE;
 use crate::context::EngineContext;
 use crate::device::Device;
+use crate::engine::SuiteException;
 #[cfg(feature = "cuda")]
-use crate::faults::shorten;
+use crate::faults::{shorten, unsupported};
 
 /// Execution provider that computes a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +54,18 @@ pub(super) enum Memory {
     Measured,
 }
 
+#[cfg(feature = "cuda")]
+const CUDA_EXCEPTIONS: [SuiteException; 2] = [
+    SuiteException {
+        model: "deeplabv3_mnv2_257",
+        reason: "ONNX Runtime's provider for CUDA rounds the scales of an Upsample to whole numbers",
+    },
+    SuiteException {
+        model: "silero_vad_16k_op15",
+        reason: "ONNX Runtime's provider for CUDA lacks operators of its branches",
+    },
+];
+
 #[cfg_attr(not(feature = "cuda"), expect(unused_variables, reason = "only the GPU's provider asks"))]
 impl Provider {
     /// Checks that the library and this machine support the provider. Returns its GPU, if it computes on one, or the
@@ -58,6 +75,33 @@ impl Provider {
             Self::Cpu => Ok(None),
             #[cfg(feature = "cuda")]
             Self::Cuda => check_cuda(context, runtime).map(Some),
+        }
+    }
+
+    /// Refuses a model with a node that the provider computes wrongly.
+    pub(super) fn check_computed(self, file: &Path) -> Result<(), Diagnosis> {
+        match self {
+            Self::Cpu => Ok(()),
+            #[cfg(feature = "cuda")]
+            Self::Cuda => match fractional_upsample(file) {
+                Some(node) => Err(unsupported(
+                    file,
+                    &format!(
+                        "ONNX Runtime's provider for CUDA computes node `{node}` wrongly: an Upsample whose scales are \
+                         not whole numbers (export the model with opset 11 or newer, which has Resize instead)"
+                    ),
+                )),
+                None => Ok(()),
+            },
+        }
+    }
+
+    /// Returns the models of the shared suite that it must not run.
+    pub(super) fn exceptions(self) -> &'static [SuiteException] {
+        match self {
+            Self::Cpu => &[],
+            #[cfg(feature = "cuda")]
+            Self::Cuda => &CUDA_EXCEPTIONS,
         }
     }
 
@@ -121,5 +165,8 @@ fn choose_cuda(
         .with_cuda_graph(matches!(memory, Tensors::Device(Memory::Its | Memory::Ours)));
     let builder = if is_ours { builder.with_env_allocators()? } else { builder };
     let builder = builder.with_execution_providers([provider.build().error_on_failure()])?;
-    Ok(builder.with_config_entry("session.disable_cpu_ep_fallback", "1")?)
+    let builder = builder.with_config_entry("session.disable_cpu_ep_fallback", "1")?;
+    // The provider has no kernels for integers of 8 bits, but for the conversions around operators of quantised models.
+    // Without this, the conversions of weights would be left for fusions that only the CPU has, and be refused.
+    Ok(builder.with_config_entry("session.disable_quant_qdq", "1")?)
 }
