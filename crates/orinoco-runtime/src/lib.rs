@@ -63,7 +63,7 @@ pub use energy_rails::{EnergyRails, EnergyRailsError, ReadingTimes};
 pub use engines::BoardEngines;
 pub use events::Quiet;
 pub use memory::{peak_bytes, resident_bytes};
-pub use models::{Describe, LoadedModel, bind_audio, bind_plan, load_as, load_model};
+pub use models::{Describe, LoadedModel, bind_audio, bind_plan, load_as, load_model, session_for};
 pub use monitor::{ModelName, Monitor, RunNames};
 pub use orinoco_api::Summary;
 pub use outputs::{ExistingOutputs, OutputFile, TakenFiles, check_sinks, open_own_file};

@@ -85,7 +85,7 @@ pub fn bind_plan(
 }
 
 /// Creates a session of `loaded` with its tensors in the memory that a plan needs.
-pub(crate) fn session_for(
+pub fn session_for(
     loaded: &mut LoadedModel,
     scratch: Option<&Scratch>,
 ) -> Result<Box<dyn Session>, Diagnosis> {
