@@ -3,7 +3,7 @@ MAKEFLAGS += --no-print-directory
 export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
 xtask := cargo run --release --quiet --package xtask --
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test test-long test-boards test-torch cross bench clean
+.PHONY: help setup build demo test test-long test-boards test-torch test-gpu cross bench clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -35,6 +35,10 @@ test-boards: ## on emulated aarch64 boards with cameras, power rails and RDMA (s
 test-torch: ## the Python package and the torch.distributed back end; installs PyTorch unless ORINOCO_PYTHON names a Python with it
 	@./setup.sh build torch
 	@$(xtask) test-torch
+
+test-gpu: ## the kernels, plans and models on this machine's GPU; ORT_DYLIB_PATH names an ONNX Runtime with CUDA
+	@./setup.sh build test
+	@$(xtask) test-gpu
 
 cross: ## aarch64 binaries for JetPack 5, 6 and 7, checked
 	@./setup.sh build cross

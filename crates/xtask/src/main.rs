@@ -6,6 +6,7 @@ mod boards;
 mod demo;
 mod exceptions;
 mod format;
+mod gpu;
 mod no_std;
 mod overhead;
 mod schemas;
@@ -39,6 +40,8 @@ enum Command {
     /// The Python package of the collective operations, with PyTorch's own tests. Uses the Python that ORINOCO_PYTHON names, or installs
     /// PyTorch into target/torch
     TestTorch,
+    /// The kernels, plans and models of the tests on this machine's GPU, with what they measure
+    TestGpu,
     /// A video through a detector, on this machine
     Demo,
     /// Benchmark pipelines compared with their engines alone
@@ -90,6 +93,7 @@ fn main() -> ExitCode {
         Command::Test => test::test(),
         Command::TestLong => test::test_long(),
         Command::TestTorch => torch::test(),
+        Command::TestGpu => gpu::test(),
         Command::Demo => demo::demo(),
         Command::Bench => demo::bench(),
         Command::Overhead { pairs, frames, repeats, paced_seconds } => {

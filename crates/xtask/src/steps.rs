@@ -52,6 +52,12 @@ pub(crate) fn skip(title: &str, why: &str) -> Outcome {
     Outcome::Skipped
 }
 
+/// Says how many steps passed and how many were skipped. The first that fails ends the command.
+pub(crate) fn report(outcomes: &[Outcome]) {
+    let count = |wanted: Outcome| outcomes.iter().filter(|outcome| **outcome == wanted).count();
+    println!("\nsteps: {} passed, 0 failed, {} skipped", count(Outcome::Passed), count(Outcome::Skipped));
+}
+
 /// Whether `cargo <name>` is there.
 pub(crate) fn has_cargo(name: &str) -> bool {
     let quiet = Command::new("cargo").args([name, "--version"]).output();

@@ -3,7 +3,7 @@
 use anyhow::Result;
 
 use crate::format::{Odd, format};
-use crate::steps::{Outcome, command, has_cargo, skip, step};
+use crate::steps::{Outcome, command, has_cargo, report, skip, step};
 use crate::{arrows, exceptions, no_std, seams, shuttle, words};
 
 /// Time in minutes for which each of the three simulations runs in the long tests: an hour together.
@@ -92,9 +92,4 @@ fn deny() -> Result<Outcome> {
     }
     // It reads the manifests of every platform's crates, which cargo fetches where no build has.
     step("dependencies", command(&["cargo", "deny", "check", "bans", "licenses", "sources"]))
-}
-
-fn report(outcomes: &[Outcome]) {
-    let count = |wanted: Outcome| outcomes.iter().filter(|outcome| **outcome == wanted).count();
-    println!("\nsteps: {} passed, 0 failed, {} skipped", count(Outcome::Passed), count(Outcome::Skipped));
 }
