@@ -114,13 +114,13 @@ impl Attempt {
     #[cold]
     fn refused<T: Transport>(&self, transport: &T, peer: usize, refusal: Refusal) -> CollectiveError {
         let cause = match refusal {
-            Refusal::Mismatch(_) => FailureCause::Mismatch,
+            Refusal::Mismatch { .. } => FailureCause::Mismatch,
             Refusal::Damaged => FailureCause::Damaged,
             Refusal::Unexpected => FailureCause::Unexpected,
         };
         transport.health(|health| health.fail(peer, cause));
         match refusal {
-            Refusal::Mismatch(theirs) => CollectiveError::Mismatch { rank: peer, theirs, ours: self.call },
+            Refusal::Mismatch { theirs, ours } => CollectiveError::Mismatch { rank: peer, theirs, ours },
             _ => self.failed(peer, cause),
         }
     }

@@ -11,6 +11,9 @@ use super::plan::OperationPlan;
 use crate::partition::PIECES_ACTIVE;
 use crate::{Call, Local, Round, Transfer};
 
+/// Number of operations whose calls are kept after their end, to name them if another rank's message shows another call.
+const PAST_CALLS: usize = 16;
+
 /// One rank's part in the operations of a group, one after the other.
 ///
 /// Messages between two ranks travel in the order in which they were sent, on one link in each direction. For each peer a
@@ -28,6 +31,8 @@ pub struct Engine {
     operation: u32,
     is_running: bool,
     call: Call,
+    /// Calls of the latest operations of all ranks that have ended, each at its number modulo [`PAST_CALLS`].
+    past: [Option<Call>; PAST_CALLS],
     plan: Option<Arc<OperationPlan>>,
     /// Pieces under way, in order. The next to begin follows the last of them.
     active: VecDeque<Piece>,
@@ -115,9 +120,14 @@ struct Early {
 /// Reason to refuse a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum Refusal {
-    /// It belongs to another call.
-    #[error("a message of another call, {0}")]
-    Mismatch(Call),
+    /// It belongs to another call than the one that this rank makes, or made, in its place.
+    #[error("a message of another call, {theirs}, in the place of {ours}")]
+    Mismatch {
+        /// Call of its sender.
+        theirs: Call,
+        /// Call of this rank.
+        ours: Call,
+    },
     /// Its checksum is wrong.
     #[error("a damaged message")]
     Damaged,
@@ -135,6 +145,7 @@ impl Engine {
             operation: 0,
             is_running: false,
             call: Call::from_code(0),
+            past: [None; PAST_CALLS],
             plan: None,
             active: VecDeque::new(),
             next_piece: 0,
@@ -283,13 +294,17 @@ impl Engine {
         }
         let ahead = header.operation.wrapping_sub(self.operation);
         if ahead > u32::MAX / 2 {
-            return Err(Refusal::Unexpected);
+            // This rank could end the operation without the message, so its call was another one, of no elements for example.
+            return Err(match self.past_call(header.operation) {
+                Some(ours) if ours != header.call => Refusal::Mismatch { theirs: header.call, ours },
+                _ => Refusal::Unexpected,
+            });
         }
         let Some(plan) = self.plan.clone().filter(|_| ahead == 0 && self.is_running) else {
             return Ok(false);
         };
         if header.call != self.call {
-            return Err(Refusal::Mismatch(header.call));
+            return Err(Refusal::Mismatch { theirs: header.call, ours: self.call });
         }
         if header.algorithm != plan.algorithm || header.piece >= plan.pieces() {
             return Err(Refusal::Unexpected);
@@ -437,8 +452,17 @@ impl Engine {
         if self.is_running && self.active.is_empty() {
             self.is_running = false;
             // Sends have no numbers of their own: the ranks that they do not concern would not count them.
-            self.operation = self.operation.wrapping_add(u32::from(plan.is_of_all));
+            if plan.is_of_all {
+                self.past[self.operation as usize % PAST_CALLS] = Some(self.call);
+                self.operation = self.operation.wrapping_add(1);
+            }
         }
+    }
+
+    /// Call of an operation of all ranks that has ended, if it is one of the latest.
+    fn past_call(&self, operation: u32) -> Option<Call> {
+        let age = self.operation.wrapping_sub(operation) as usize;
+        self.past[operation as usize % PAST_CALLS].filter(|_| age <= PAST_CALLS)
     }
 
     /// Executes the steps of a piece's rounds for as long as all their messages are there.

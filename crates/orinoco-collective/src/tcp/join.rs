@@ -16,7 +16,7 @@ use super::connection::Connection;
 use super::hello::{Answer, ClusterHello, EPOCH, HELLO_BYTES, Hello, Use};
 use super::lobby::{Door, Lobby};
 use super::program_port::ProgramPort;
-use super::rendezvous::{Meeting, Rendezvous, SharedPorts, decode, directory_bytes, encode};
+use super::rendezvous::{Meeting, NOBODY, Rendezvous, SharedPorts, decode, directory_bytes, encode};
 use super::settings::TcpSettings;
 use super::socket::set_up;
 use super::target::Target;
@@ -161,6 +161,8 @@ const PROGRAM_RETRY: Duration = Duration::from_millis(20);
 const PROGRAM_RETRY_MAX: Duration = Duration::from_millis(500);
 /// Least time for an answer, however late it is.
 const ANSWER_MIN: Duration = Duration::from_millis(5);
+/// Time beyond the deadline in which rank 0, which may have started a little later, can tell which ranks did not join.
+const VERDICT: Duration = Duration::from_millis(200);
 
 /// Reasons to refuse a rank, or a seat of a cluster.
 const OTHER_SETTINGS: &str = "its `MessageSettings` differ (tcp_connections, tcp_encryption, order, algorithm, piece_bytes, tune or uniform); use the same settings on all ranks";
@@ -398,6 +400,7 @@ impl Joining {
             let own_hello = self.hello(Use::Directory, 0, 0);
             let Some((connection, hello)) = lobby.next(self.rest(), &own_hello, answer) else {
                 let missing = (0..self.ranks).filter(|rank| found[*rank].is_none()).collect();
+                tell_missing(found);
                 return Err(self.nobody_came(missing, &Route::to(own), &mut lobby));
             };
             let Ok(address) = connection.stream().peer_addr() else { continue };
@@ -423,8 +426,12 @@ impl Joining {
         let hello = self.hello(Use::Directory, 0, listens_at.port());
         let mut connection = self.greet(connection, 0, &Route::to(address), hello)?;
         let mut directory = vec![0; directory_bytes(self.ranks)];
-        connection.receive_all(&mut directory, self.rest()).map_err(broken)?;
+        connection.receive_all(&mut directory, self.rest() + VERDICT).map_err(broken)?;
         let addresses = decode(&directory).ok_or(JoinError::NoRank { rank: 0, address })?;
+        let missing: Vec<usize> = (0..self.ranks).filter(|rank| addresses[*rank] == NOBODY).collect();
+        if !missing.is_empty() {
+            return Err(self.missing(missing, address.to_string(), 0));
+        }
         addresses.iter().try_for_each(|address| self.check(address))?;
         Ok((lobby, addresses))
     }
@@ -639,6 +646,16 @@ impl Joining {
 
     fn missing(&self, missing: Vec<usize>, at: String, turned_away: usize) -> JoinError {
         JoinError::Missing { missing, at, waited: Ticks::now().since(self.start), turned_away }
+    }
+}
+
+/// Tells the ranks that came which others did not, before rank 0 gives up: they would only see that it left.
+fn tell_missing(found: Vec<Option<(SocketAddr, Option<Connection>)>>) {
+    let addresses = found.iter().map(|found| found.as_ref().map_or(NOBODY, |(address, _)| *address));
+    let directory = encode(&addresses.collect::<Vec<_>>());
+    for (_, connection) in found.into_iter().flatten() {
+        // One that does not get it sees that rank 0 has left.
+        let _ = connection.map(|mut connection| connection.send_all(&directory, ANSWER_MIN));
     }
 }
 

@@ -92,6 +92,9 @@ pub(super) const fn directory_bytes(ranks: usize) -> usize {
     ranks * ENTRY_BYTES + 4
 }
 
+/// Address in a directory of a rank that did not join.
+pub(super) const NOBODY: SocketAddr = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), 0);
+
 /// The addresses of all ranks as they are sent, with a CRC32C at the end.
 pub(super) fn encode(addresses: &[SocketAddr]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(directory_bytes(addresses.len()));
@@ -128,9 +131,10 @@ mod tests {
     #[test]
     fn a_directory_is_read_as_it_was_sent() {
         let addresses: Vec<SocketAddr> =
-            ["127.0.0.1:4000", "[::1]:5000", "10.0.0.7:65535"].map(|address| address.parse().unwrap()).into();
+            ["127.0.0.1:4000", "[::]:0", "10.0.0.7:65535"].map(|address| address.parse().unwrap()).into();
         let mut bytes = encode(&addresses);
         assert_eq!(bytes.len(), directory_bytes(3));
+        assert_eq!(addresses[1], NOBODY);
         assert_eq!(decode(&bytes), Some(addresses));
         bytes[3] ^= 1;
         assert_eq!(decode(&bytes), None);

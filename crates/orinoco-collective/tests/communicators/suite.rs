@@ -335,6 +335,22 @@ pub(crate) fn different_calls_are_an_error_that_names_both<K: Kind>() {
     assert!(mismatches >= 1, "one rank or both name the calls");
 }
 
+/// An operation on no elements needs no messages, so its rank goes on to its next call.
+pub(crate) fn a_call_of_no_elements_is_compared_too<K: Kind>() {
+    let errors = run::<K, _>(2, Times::default(), |mut group| {
+        let mut vector = vec![1.0f32; group.rank()];
+        group.all_reduce(ReduceOp::Sum, &mut vector).and_then(|()| group.barrier()).unwrap_err()
+    });
+    let names_both = |error: &CollectiveError| match error {
+        CollectiveError::Mismatch { theirs, ours, .. } => {
+            [theirs, ours].iter().any(|call| call.to_string() == "all_reduce of 1 f32, sum")
+        }
+        CollectiveError::EpochFailed { cause: FailureCause::Mismatch, .. } => false,
+        other => panic!("{other}"),
+    };
+    assert!(errors.iter().any(names_both), "{errors:?}");
+}
+
 pub(crate) fn a_rank_that_leaves_is_named<K: Kind>() {
     let errors = run::<K, _>(3, Times::default(), |mut group| {
         group.barrier().unwrap();
