@@ -36,7 +36,7 @@ test-torch: ## the Python package and the torch.distributed back end; installs P
 	@./setup.sh build torch
 	@$(xtask) test-torch
 
-test-gpu: ## the kernels, plans and models on this machine's GPU; ORT_DYLIB_PATH names an ONNX Runtime with CUDA
+test-gpu: ## tests that need an NVIDIA GPU: kernels, pipelines, models on ort-cuda; ORT_DYLIB_PATH names an ONNX Runtime built with CUDA
 	@./setup.sh build test
 	@$(xtask) test-gpu
 

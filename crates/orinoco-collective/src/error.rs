@@ -13,7 +13,8 @@ use crate::security::KeyError;
 /// Fault of a collective operation.
 #[derive(Debug, Error)]
 pub enum CollectiveError {
-    /// Ranks called different operations, or with different sizes. No rank gets a result, and the communicator has failed.
+    /// Ranks called different operations, or with different sizes. The communicator has failed. A rank whose call needed no message
+    /// (a vector of no elements) may already have returned from it.
     #[error(
         "rank {rank} called {theirs}, this rank called {ours}; all ranks must make the same calls in the same order"
     )]
@@ -225,6 +226,14 @@ pub enum JoinError {
         waited: Duration,
         /// Connections that did not have the right key.
         turned_away: usize,
+    },
+    /// Rank 0 still waits for other ranks, which it did not name in time.
+    #[error("rank 0 at {address} still waits for other ranks after {} ms; its own error will name them", waited.as_millis())]
+    Incomplete {
+        /// Address of rank 0.
+        address: SocketAddr,
+        /// Time waited.
+        waited: Duration,
     },
     /// Ranks cannot be connected by RDMA.
     #[error("connecting by RDMA")]

@@ -65,8 +65,8 @@ codes! {
         "Layout, colour order and head can be guessed from an .onnx file only for graphs of known shapes. Write a model.toml \
          next to it; docs/model-files.md lists all heads."
     MODEL_UNSUPPORTED "E0206" Configuration "a model the engine cannot run"
-        "The engine read the file but has no kernel for one of its operators or types. Another engine may: \
-         `orinoco models check` tries them all."
+        "The engine read the file but has no kernel for one of its operators or types, or has one that is known to give wrong \
+         results. Another engine may run it: `orinoco models check` tries them all."
     IMPORT "E0207" Configuration "a DeepStream or Triton configuration that cannot be converted"
         "`orinoco models import` reads nvinfer's configuration files (key file or YAML) and Triton's config.pbtxt. The \
          message names the line or key that cannot be read, or what the file lacks."

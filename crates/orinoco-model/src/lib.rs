@@ -23,6 +23,6 @@ pub use check::{check_file, unreadable};
 pub use description::{Model, UncertainKey};
 pub use import::{Import, SkippedSetting};
 pub use input::{AudioFeatures, AudioSpec, ExtraInput, ExtraInputValue, Mfcc, ModelInput, Quantization};
-pub use onnx::fractional_upsample;
+pub use onnx::doubtful_upsample;
 pub use precision::Precision;
 pub use repository::{Repository, sha256_of};

@@ -191,8 +191,8 @@ impl OnnxMetadata {
         self.scalars.extend(tensor.scalar().map(|value| (tensor.name, value)));
     }
 
-    /// Returns the name of an Upsample whose scales are not known to be whole numbers.
-    fn fractional_upsample(&self) -> Option<&str> {
+    /// Returns the name of an Upsample whose scales are not known to be whole numbers, or the name of its output.
+    fn doubtful_upsample(&self) -> Option<&str> {
         let is_whole = |node: &&NodeProto| {
             // Up to opset 8 the scales are an attribute, then the second input.
             let attribute =
@@ -201,7 +201,9 @@ impl OnnxMetadata {
             scales.is_some_and(|scales| !scales.is_empty() && scales.iter().all(|scale| scale.fract() == 0.0))
         };
         let mut upsamples = self.nodes.iter().filter(|node| node.op_type == "Upsample");
-        upsamples.find(|node| !is_whole(node)).map(|node| node.name.as_str())
+        let found = upsamples.find(|node| !is_whole(node))?;
+        let output = found.output.first().map_or("", String::as_str);
+        Some(if found.name.is_empty() { output } else { &found.name })
     }
 
     /// Returns the quantization of the integer input `name`: that of the node that reads it.
@@ -246,10 +248,10 @@ impl OnnxMetadata {
     }
 }
 
-/// Returns the name of a node of `file` that is an Upsample whose scales are not known to be whole numbers. Nodes in
-/// branches and loops are not looked at, and a file that is not ONNX has none.
-pub fn fractional_upsample(file: &Path) -> Option<String> {
-    OnnxMetadata::read(file).fractional_upsample().map(str::to_owned)
+/// Returns the name of a node of `file`, or of its output, that is an Upsample whose scales are not known to be whole
+/// numbers. Nodes inside If, Loop, Scan and functions are not looked at, and a file that is not ONNX has none.
+pub fn doubtful_upsample(file: &Path) -> Option<String> {
+    OnnxMetadata::read(file).doubtful_upsample().map(str::to_owned)
 }
 
 #[cfg(test)]
@@ -302,7 +304,7 @@ mod tests {
     #[test]
     fn an_upsample_whose_scales_are_not_whole_is_found() {
         let upsample = |graph: Graph| graph.node("Upsample", &["x", "scales"], &["y"], &[]);
-        let found = |graph: Graph| read(graph).fractional_upsample().is_some();
+        let found = |graph: Graph| read(graph).doubtful_upsample().is_some();
         let floats = |scales: &[f32]| Graph::new().floats("scales", &[4], scales);
         assert!(!found(upsample(floats(&[1.0, 1.0, 2.0, 8.0]))));
         assert!(found(upsample(floats(&[1.0, 1.0, 2.0, 7.79]))));

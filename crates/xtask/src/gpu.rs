@@ -1,12 +1,12 @@
-//! Tests on this machine's GPU. The other tests skip what needs one.
+//! Tests that need a GPU. Without one, `make test` skips them.
 
 use anyhow::{Context, Result};
 
 use crate::steps::{Outcome, command, report, skip, step};
 use crate::workspace::target_dir;
 
-/// NVIDIA's checker of memory accesses in kernels. With one test at a time, because it serialises launches anyway.
-const SANITIZER: &str = "compute-sanitizer";
+/// NVIDIA's checker of memory accesses in kernels, on the path or where the CUDA toolkit puts it.
+const SANITIZERS: [&str; 2] = ["compute-sanitizer", "/usr/local/cuda/bin/compute-sanitizer"];
 
 pub(crate) fn test() -> Result<()> {
     let mut outcomes =
@@ -14,19 +14,16 @@ pub(crate) fn test() -> Result<()> {
     let orinoco = target_dir().join("release/orinoco");
     let orinoco = orinoco.to_str().context("the build folder's path is not UTF-8")?;
     let measured = step("captured graphs and preprocessing", command(&[orinoco, "bench", "graph"]));
-    outcomes.push(measured.context("the tests of this target need an NVIDIA GPU with its driver")?);
+    outcomes.push(measured.context("`make test-gpu` needs an NVIDIA GPU and its driver")?);
     outcomes.push(step("kernels and driver", tests(&["device", "kernels"]))?);
     outcomes.push(sanitizer()?);
-    outcomes.push(step("plans on the GPU", tests(&["cuda"]))?);
-    let has_engine =
-        step("ort-cuda", command(&[orinoco, "models", "check", "--engine", "ort-cuda", "person-nano"]));
-    outcomes.push(match has_engine {
-        Ok(_) => step("models and operators on ort-cuda", tests(&["conformance", "nodes"]))?,
-        Err(_) => skip(
-            "models and operators on ort-cuda",
-            "ort-cuda was refused, see above; ORT_DYLIB_PATH names a build of ONNX Runtime with CUDA",
-        ),
-    });
+    outcomes.push(step("pipelines on the GPU", tests(&["cuda"]))?);
+    let check = command(&[orinoco, "models", "check", "--engine", "ort-cuda", "person-nano"]);
+    let checked = step("ort-cuda", check);
+    outcomes.push(
+        checked.context("`make test-gpu` needs an ONNX Runtime with CUDA, which ORT_DYLIB_PATH can name")?,
+    );
+    outcomes.push(step("models and operators on ort-cuda", tests(&["conformance", "nodes"]))?);
     report(&outcomes);
     Ok(())
 }
@@ -38,15 +35,16 @@ fn tests(names: &[&str]) -> std::process::Command {
     tests
 }
 
-/// The tests of the kernels with every memory access checked.
+/// The tests of the kernels with every memory access checked, one at a time: launches are serialised anyway.
 fn sanitizer() -> Result<Outcome> {
     const TITLE: &str = "memory accesses of the kernels";
-    if command(&[SANITIZER, "--version"]).output().is_err() {
-        return Ok(skip(TITLE, "compute-sanitizer of the CUDA toolkit is not installed"));
-    }
+    let is_here = |sanitizer: &&str| command(&[sanitizer, "--version"]).output().is_ok();
+    let Some(sanitizer) = SANITIZERS.into_iter().find(is_here) else {
+        return Ok(skip(TITLE, "compute-sanitizer of the CUDA toolkit was not found"));
+    };
     let mut checked = tests(&["kernels"]);
     checked.arg("--test-threads=1");
     let runner = format!("CARGO_TARGET_{}_UNKNOWN_LINUX_GNU_RUNNER", std::env::consts::ARCH.to_uppercase());
-    checked.env(runner, format!("{SANITIZER} --tool memcheck --error-exitcode 1"));
+    checked.env(runner, format!("{sanitizer} --tool memcheck --error-exitcode 1"));
     step(TITLE, checked)
 }

@@ -40,7 +40,8 @@ enum Command {
     /// The Python package of the collective operations, with PyTorch's own tests. Uses the Python that ORINOCO_PYTHON names, or installs
     /// PyTorch into target/torch
     TestTorch,
-    /// The kernels, plans and models of the tests on this machine's GPU, with what they measure
+    /// Tests that need an NVIDIA GPU: CUDA kernels, pipelines on the GPU, models on ort-cuda. ORT_DYLIB_PATH names an ONNX Runtime built
+    /// with CUDA, ORINOCO_PYTHON a Python with the package onnx
     TestGpu,
     /// A video through a detector, on this machine
     Demo,

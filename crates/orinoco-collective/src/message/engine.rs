@@ -11,7 +11,7 @@ use super::plan::OperationPlan;
 use crate::partition::PIECES_ACTIVE;
 use crate::{Call, Local, Round, Transfer};
 
-/// Number of operations whose calls are kept after their end, to name them if another rank's message shows another call.
+/// Number of completed operations whose calls are kept, to report a mismatch that is found late.
 const PAST_CALLS: usize = 16;
 
 /// One rank's part in the operations of a group, one after the other.
@@ -31,7 +31,7 @@ pub struct Engine {
     operation: u32,
     is_running: bool,
     call: Call,
-    /// Calls of the latest operations of all ranks that have ended, each at its number modulo [`PAST_CALLS`].
+    /// Calls of the last operations that completed on this rank: that of operation `n` at `n % PAST_CALLS`.
     past: [Option<Call>; PAST_CALLS],
     plan: Option<Arc<OperationPlan>>,
     /// Pieces under way, in order. The next to begin follows the last of them.
@@ -120,8 +120,8 @@ struct Early {
 /// Reason to refuse a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum Refusal {
-    /// It belongs to another call than the one that this rank makes, or made, in its place.
-    #[error("a message of another call, {theirs}, in the place of {ours}")]
+    /// It belongs to another call than the one that this rank makes, or made earlier.
+    #[error("a message of {theirs}, where this rank called {ours}")]
     Mismatch {
         /// Call of its sender.
         theirs: Call,
@@ -294,14 +294,18 @@ impl Engine {
         }
         let ahead = header.operation.wrapping_sub(self.operation);
         if ahead > u32::MAX / 2 {
-            // This rank could end the operation without the message, so its call was another one, of no elements for example.
+            // This rank completed that operation without this message, so usually its call differed: it had no elements, for example.
             return Err(match self.past_call(header.operation) {
                 Some(ours) if ours != header.call => Refusal::Mismatch { theirs: header.call, ours },
                 _ => Refusal::Unexpected,
             });
         }
         let Some(plan) = self.plan.clone().filter(|_| ahead == 0 && self.is_running) else {
-            return Ok(false);
+            // Messages come in order, so one that is awaited will not come after one of a later operation: the peer made another call.
+            return match self.awaits(peer) {
+                true => Err(Refusal::Mismatch { theirs: header.call, ours: self.call }),
+                false => Ok(false),
+            };
         };
         if header.call != self.call {
             return Err(Refusal::Mismatch { theirs: header.call, ours: self.call });
@@ -459,7 +463,7 @@ impl Engine {
         }
     }
 
-    /// Call of an operation of all ranks that has ended, if it is one of the latest.
+    /// Call of a completed operation, if it is one of the last.
     fn past_call(&self, operation: u32) -> Option<Call> {
         let age = self.operation.wrapping_sub(operation) as usize;
         self.past[operation as usize % PAST_CALLS].filter(|_| age <= PAST_CALLS)

@@ -426,7 +426,11 @@ impl Joining {
         let hello = self.hello(Use::Directory, 0, listens_at.port());
         let mut connection = self.greet(connection, 0, &Route::to(address), hello)?;
         let mut directory = vec![0; directory_bytes(self.ranks)];
-        connection.receive_all(&mut directory, self.rest() + VERDICT).map_err(broken)?;
+        let received = connection.receive_all(&mut directory, self.rest() + VERDICT);
+        received.map_err(|source| match source.kind() {
+            ErrorKind::TimedOut => JoinError::Incomplete { address, waited: Ticks::now().since(self.start) },
+            _ => broken(source),
+        })?;
         let addresses = decode(&directory).ok_or(JoinError::NoRank { rank: 0, address })?;
         let missing: Vec<usize> = (0..self.ranks).filter(|rank| addresses[*rank] == NOBODY).collect();
         if !missing.is_empty() {
@@ -649,7 +653,7 @@ impl Joining {
     }
 }
 
-/// Tells the ranks that came which others did not, before rank 0 gives up: they would only see that it left.
+/// Sends the ranks that joined the list of those that did not. Otherwise they would only see rank 0 close the connection.
 fn tell_missing(found: Vec<Option<(SocketAddr, Option<Connection>)>>) {
     let addresses = found.iter().map(|found| found.as_ref().map_or(NOBODY, |(address, _)| *address));
     let directory = encode(&addresses.collect::<Vec<_>>());

@@ -92,7 +92,7 @@ pub(super) const fn directory_bytes(ranks: usize) -> usize {
     ranks * ENTRY_BYTES + 4
 }
 
-/// Address in a directory of a rank that did not join.
+/// Placeholder in the directory for a rank that did not join.
 pub(super) const NOBODY: SocketAddr = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), 0);
 
 /// The addresses of all ranks as they are sent, with a CRC32C at the end.

@@ -391,6 +391,13 @@ pub(crate) fn ranks_that_do_not_join_are_named<K: Kind>() {
     assert!(!path.exists(), "the file is removed");
     let error = join(2);
     assert!(matches!(&error, JoinError::Missing { missing, .. } if *missing == [0]), "{error}");
+    // Two that wait for the third both name it.
+    let errors = thread::scope(|scope| {
+        [0, 2].map(|rank| scope.spawn(move || join(rank))).map(|joining| joining.join().expect("it returns"))
+    });
+    for error in errors {
+        assert!(matches!(&error, JoinError::Missing { missing, .. } if *missing == [1]), "{error}");
+    }
     let error = join(3);
     assert!(matches!(error, JoinError::Ranks { .. }), "{error}");
 }

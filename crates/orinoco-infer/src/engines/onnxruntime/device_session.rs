@@ -60,6 +60,7 @@ impl CudaSession {
         let bound = inside(&kept, || memory::inside(&AllocationTarget::System, bind));
         let bound = bound.map_err(|why| run_error(&graph.file, &why))?;
         let Some(mut bound) = bound else { return Ok(None) };
+        bound.zero_inputs()?;
         // The first runs use a pool of their own, because the lane may compute in its pool at the same time.
         let own = pool.map(|_| Arc::new(DevicePool::measuring(device)));
         if let Some(own) = &own {
@@ -110,6 +111,15 @@ impl CudaSession {
             capturing_runs_left: CAPTURING_RUNS,
             file: graph.file.clone(),
         }))
+    }
+
+    /// Fills the inputs with zeros. ONNX Runtime leaves memory on the GPU as it was.
+    fn zero_inputs(&self) -> Result<(), Diagnosis> {
+        let zero = || {
+            let stream = self.device.stream()?;
+            self.inputs.iter().try_for_each(|input| stream.write(&input.span, &vec![0; input.span.bytes()]))
+        };
+        zero().map_err(|why| device_failed(&self.file, &why))
     }
 
     /// Executes without capture: ONNX Runtime keeps a graph for the thread that captured it, and this is not the lane's

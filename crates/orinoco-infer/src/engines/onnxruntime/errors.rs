@@ -21,12 +21,15 @@ fn classify(file: &Path, code: ErrorCode, message: &str) -> Diagnosis {
         "Unsupported model IR version",
         "Unrecognized op",
     ];
-    /// Text of the error where the provider for CUDA lacks operators. It does not name them.
+    /// Text of the error where nodes would run on the CPU. It does not name them.
     const NOT_ON_GPU: &str = "fallback to CPU EP has been explicitly disabled";
     let text = essence(message);
     match code {
         _ if text.contains(NOT_ON_GPU) => {
-            unsupported(file, "ONNX Runtime's provider for CUDA lacks an operator of it")
+            unsupported(
+                file,
+                "ONNX Runtime would run some of its nodes on the CPU: operators that its CUDA provider lacks, or computations of shapes",
+            )
         }
         ErrorCode::InvalidProtobuf | ErrorCode::NoModel => unreadable(file, NOT_ONNX),
         ErrorCode::NotImplemented => unsupported(file, text),

@@ -6,7 +6,7 @@ use std::sync::PoisonError;
 
 use orinoco_core::Diagnosis;
 #[cfg(feature = "cuda")]
-use orinoco_model::fractional_upsample;
+use orinoco_model::doubtful_upsample;
 use ort::Error;
 #[cfg(feature = "cuda")]
 use ort::ep::cuda::ConvAlgorithmSearch;
@@ -62,7 +62,7 @@ const CUDA_EXCEPTIONS: [SuiteException; 2] = [
     },
     SuiteException {
         model: "silero_vad_16k_op15",
-        reason: "ONNX Runtime's provider for CUDA lacks operators of its branches",
+        reason: "ONNX Runtime would run some of its nodes on the CPU",
     },
 ];
 
@@ -83,12 +83,12 @@ impl Provider {
         match self {
             Self::Cpu => Ok(()),
             #[cfg(feature = "cuda")]
-            Self::Cuda => match fractional_upsample(file) {
+            Self::Cuda => match doubtful_upsample(file) {
                 Some(node) => Err(unsupported(
                     file,
                     &format!(
-                        "ONNX Runtime's provider for CUDA computes node `{node}` wrongly: an Upsample whose scales are \
-                         not whole numbers (export the model with opset 11 or newer, which has Resize instead)"
+                        "ONNX Runtime's CUDA provider rounds scales of Upsample to whole numbers, and those of `{node}` are others or \
+                         unknown; export it with opset 11 or newer, which has Resize"
                     ),
                 )),
                 None => Ok(()),
@@ -166,7 +166,7 @@ fn choose_cuda(
     let builder = if is_ours { builder.with_env_allocators()? } else { builder };
     let builder = builder.with_execution_providers([provider.build().error_on_failure()])?;
     let builder = builder.with_config_entry("session.disable_cpu_ep_fallback", "1")?;
-    // The provider has no kernels for integers of 8 bits, but for the conversions around operators of quantised models.
-    // Without this, the conversions of weights would be left for fusions that only the CPU has, and be refused.
+    // By default ONNX Runtime keeps the DequantizeLinear of weights for fusions into quantised kernels, which only the CPU has, and
+    // refuses the model, because they would run there. With this setting they become f32 constants when the model is loaded.
     Ok(builder.with_config_entry("session.disable_quant_qdq", "1")?)
 }

@@ -81,7 +81,8 @@ pub(crate) fn run(args: &BenchPipelineArgs, json: bool) -> Result<Exit, Faults> 
 }
 
 /// Runs the engine without pauses, with its tensors in the memory where a pipeline has them. On the host its input is a
-/// noise image: values like those of a frame. On a GPU, whose time does not depend on the values, it stays zeros.
+/// noise image: values like those of a frame. On a GPU it stays zeros, for which the kernels of a network take the same time,
+/// unless the GPU is at its power limit.
 fn engine_fps(loaded: &mut LoadedModel, frames: u64) -> Result<f64, Faults> {
     /// Number of warm-up runs, which are not timed.
     const WARM_UP: u64 = 10;

@@ -109,6 +109,8 @@ mod videos {
     use super::first_frame;
 
     /// Videos of one red frame of 64x64, made by GStreamer's `videotestsrc pattern=red`, `x264enc` or `x265enc`, and `mp4mux`.
+    /// The H.264 clip is constrained baseline (caps `video/x-h264,profile=constrained-baseline` after `x264enc`): of the High profile,
+    /// openh264 gives a frame only when the next one comes, and this clip has one.
     const CLIPS: [(&str, &str, &[u8]); 2] = [
         ("H.264", "h264.mp4", include_bytes!("probe/h264.mp4")),
         ("H.265", "h265.mp4", include_bytes!("probe/h265.mp4")),
