@@ -25,12 +25,10 @@ fn classify(file: &Path, code: ErrorCode, message: &str) -> Diagnosis {
     const NOT_ON_GPU: &str = "fallback to CPU EP has been explicitly disabled";
     let text = essence(message);
     match code {
-        _ if text.contains(NOT_ON_GPU) => {
-            unsupported(
-                file,
-                "ONNX Runtime would run some of its nodes on the CPU: operators that its CUDA provider lacks, or computations of shapes",
-            )
-        }
+        _ if text.contains(NOT_ON_GPU) => unsupported(
+            file,
+            "ONNX Runtime would run some of its nodes on the CPU: operators that its CUDA provider lacks, or computations of shapes",
+        ),
         ErrorCode::InvalidProtobuf | ErrorCode::NoModel => unreadable(file, NOT_ONNX),
         ErrorCode::NotImplemented => unsupported(file, text),
         _ if LACKING.iter().any(|lacking| text.contains(lacking)) => unsupported(file, text),
