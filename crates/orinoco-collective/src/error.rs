@@ -227,8 +227,8 @@ pub enum JoinError {
         /// Connections that did not have the right key.
         turned_away: usize,
     },
-    /// Rank 0 still waits for other ranks, which it did not name in time.
-    #[error("rank 0 at {address} still waits for other ranks after {} ms; its own error will name them", waited.as_millis())]
+    /// Rank 0 waited for other ranks until the deadline of this one, and did not name them in time.
+    #[error("rank 0 at {address} waited for other ranks for {} ms; if they do not join, its own error names them", waited.as_millis())]
     Incomplete {
         /// Address of rank 0.
         address: SocketAddr,

@@ -427,14 +427,19 @@ impl Joining {
         let mut connection = self.greet(connection, 0, &Route::to(address), hello)?;
         let mut directory = vec![0; directory_bytes(self.ranks)];
         let received = connection.receive_all(&mut directory, self.rest() + VERDICT);
+        let incomplete = || JoinError::Incomplete { address, waited: Ticks::now().since(self.start) };
         received.map_err(|source| match source.kind() {
-            ErrorKind::TimedOut => JoinError::Incomplete { address, waited: Ticks::now().since(self.start) },
+            ErrorKind::TimedOut => incomplete(),
             _ => broken(source),
         })?;
         let addresses = decode(&directory).ok_or(JoinError::NoRank { rank: 0, address })?;
         let missing: Vec<usize> = (0..self.ranks).filter(|rank| addresses[*rank] == NOBODY).collect();
         if !missing.is_empty() {
             return Err(self.missing(missing, address.to_string(), 0));
+        }
+        if self.rest().is_zero() {
+            // All came, but too late for this rank: connecting to them would call them missing.
+            return Err(incomplete());
         }
         addresses.iter().try_for_each(|address| self.check(address))?;
         Ok((lobby, addresses))
