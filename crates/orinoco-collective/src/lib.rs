@@ -68,9 +68,9 @@ pub use error::{CollectiveError, JoinError};
 pub use failure::FailureCause;
 pub use message::{
     AllocateError, Engine, Failure, HEADER_BYTES, Header, Health, LinkFault, MappedMemory, Memory,
-    MessageGroup, MessageSettings, Moved, NOTICE_BYTES, Notice, OperationPlan, Order, Position, RankSet,
-    Refusal, Span, StreamReceiver, StreamSender, TCP_CONNECTIONS_MAX, Transport, Tune, Uniform, VectorMemory,
-    Vote,
+    MessageGroup, MessageSettings, Moved, NOTICE_BYTES, Notice, NumberedCall, OperationPlan, Order, Position,
+    RankSet, Refusal, Span, StreamReceiver, StreamSender, TCP_CONNECTIONS_MAX, Transport, Tune, Uniform,
+    VectorMemory, Vote,
 };
 pub use pcie::{Pcie, PcieGroup, PcieSettings};
 pub use quantization::QuantizedElement;

@@ -38,7 +38,7 @@ pub use header::{HEADER_BYTES, Header};
 pub use health::Health;
 pub(crate) use kernel::{Kernel, kernel_of};
 pub use memory::{Memory, Span};
-pub use notice::{Failure, NOTICE_BYTES, Notice};
+pub use notice::{Failure, NOTICE_BYTES, Notice, NumberedCall};
 pub use plan::OperationPlan;
 pub(crate) use stream::{INLINE_BYTES, write_both};
 pub use stream::{Moved, StreamReceiver, StreamSender};

@@ -1,6 +1,7 @@
 use std::time::Duration;
 
 use super::engine::{Engine, Refusal};
+use super::health::Health;
 use super::memory::Memory;
 use super::transport::{LinkFault, Transport};
 use crate::{Call, CollectiveError, FailureCause};
@@ -76,7 +77,7 @@ impl Attempt {
         let idle = now.saturating_sub(*self.idle_since.get_or_insert(now));
         let closed = self.closed.as_mut().map(|closed| (closed.peer, *closed.since.get_or_insert(now)));
         self.has_waited = true;
-        let failure = transport.health(|health| {
+        let (failure, mismatch) = transport.health(|health| {
             if let Some((rank, since)) = closed {
                 // Its reason is on another link, unless only this one broke.
                 let waited = now.saturating_sub(since);
@@ -86,19 +87,23 @@ impl Attempt {
                 }
             }
             let awaited = engine.awaited();
-            health.waits_for(awaited);
-            if let Some(rank) = awaited.filter(|_| idle >= self.deadline) {
+            health.waits_for(awaited, engine.running_call());
+            let mismatch = mismatch(health, engine).filter(|_| health.failure().is_none());
+            if let Some(rank) = awaited.filter(|_| idle >= self.deadline && mismatch.is_none()) {
                 health.late(rank, idle);
             }
-            health.failure()
+            (health.failure(), mismatch)
         });
+        if let Some((peer, refusal)) = mismatch {
+            return Err(self.refused(transport, peer, refusal));
+        }
         failure.map_or(Ok(()), |failure| Err(self.failed(failure.rank, failure.cause)))
     }
 
     /// The operation is done.
     pub(super) fn finish<T: Transport>(&self, transport: &T) {
         if self.has_waited {
-            transport.health(|health| health.waits_for(None));
+            transport.health(|health| health.waits_for(None, None));
         }
     }
 
@@ -130,12 +135,19 @@ impl Attempt {
     }
 }
 
+/// A rank that waits in an operation for which this rank made another call. When ranks with different calls all wait, no message shows it.
+fn mismatch(health: &Health, engine: &Engine) -> Option<(usize, Refusal)> {
+    health.waiting_ranks().find_map(|(rank, theirs)| {
+        let ours = engine.differing_call(theirs)?;
+        Some((rank, Refusal::Mismatch { theirs: theirs.call, ours }))
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use std::cell::RefCell;
 
     use super::*;
-    use crate::message::Health;
 
     /// A link that is closed, and the notices that have come.
     struct ClosedTransport(RefCell<Health>);

@@ -7,6 +7,7 @@ use thiserror::Error;
 
 use super::header::{Header, MessageId, checksum};
 use super::memory::{Memory, Span};
+use super::notice::NumberedCall;
 use super::plan::OperationPlan;
 use crate::partition::PIECES_ACTIVE;
 use crate::{Call, Local, Round, Transfer};
@@ -193,6 +194,20 @@ impl Engine {
     /// Whether no operation is under way.
     pub fn is_done(&self) -> bool {
         !self.is_running
+    }
+
+    /// The operation under way, if it is one of all ranks.
+    pub fn running_call(&self) -> Option<NumberedCall> {
+        let is_of_all = self.plan.as_ref().is_some_and(|plan| plan.is_of_all);
+        let call = NumberedCall { operation: self.operation, call: self.call };
+        (self.is_running && is_of_all).then_some(call)
+    }
+
+    /// This rank's call of an operation that another rank calls, if the two differ.
+    pub fn differing_call(&self, theirs: NumberedCall) -> Option<Call> {
+        let running = self.running_call().filter(|ours| ours.operation == theirs.operation);
+        let ours = running.map(|ours| ours.call).or_else(|| self.past_call(theirs.operation))?;
+        (ours != theirs.call).then_some(ours)
     }
 
     /// A rank without which the operation cannot go on: one whose message is awaited, or else one that takes no message.
@@ -466,7 +481,7 @@ impl Engine {
     /// Call of a completed operation, if it is one of the last.
     fn past_call(&self, operation: u32) -> Option<Call> {
         let age = self.operation.wrapping_sub(operation) as usize;
-        self.past[operation as usize % PAST_CALLS].filter(|_| age <= PAST_CALLS)
+        self.past[operation as usize % PAST_CALLS].filter(|_| (1..=PAST_CALLS).contains(&age))
     }
 
     /// Executes the steps of a piece's rounds for as long as all their messages are there.

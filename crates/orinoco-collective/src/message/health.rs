@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::agreement::{Agreement, Outcome, Uniform, Vote};
-use super::notice::{Failure, Notice};
+use super::notice::{Failure, Notice, NumberedCall};
 use crate::{Call, FailureCause};
 
 /// Signs of life in the time after which a rank counts as dead: several may come late on a busy machine.
@@ -23,6 +23,8 @@ pub struct Health {
     call: Call,
     /// Rank for which the operation waits, if it does not go on.
     awaited: Option<usize>,
+    /// That operation, if it is one of all ranks.
+    waiting_in: Option<NumberedCall>,
     failure: Option<Failure>,
     /// By rank, its silence when it first was too long.
     silent: Vec<Option<Duration>>,
@@ -36,8 +38,8 @@ pub struct Health {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Peer {
-    /// Time of its last sign of life, and the rank that it awaited then.
-    Alive { heard: Duration, awaited: Option<usize> },
+    /// Time of its last sign of life, the rank that it awaited then, and in which operation.
+    Alive { heard: Duration, awaited: Option<usize>, waiting_in: Option<NumberedCall> },
     /// It said that it leaves, or its link is closed.
     Gone { cause: FailureCause },
 }
@@ -48,9 +50,10 @@ impl Health {
         Self {
             rank,
             silence,
-            peers: vec![Peer::Alive { heard: now, awaited: None }; ranks],
+            peers: vec![Peer::Alive { heard: now, awaited: None, waiting_in: None }; ranks],
             call: Call::from_code(0),
             awaited: None,
+            waiting_in: None,
             failure: None,
             silent: vec![None; ranks],
             notices: VecDeque::new(),
@@ -75,9 +78,18 @@ impl Health {
         self.call = call;
     }
 
-    /// Notes the rank for which the operation waits, or that it goes on.
-    pub fn waits_for(&mut self, rank: Option<usize>) {
+    /// Notes the rank for which the operation waits, and the operation if it is one of all ranks; or that it goes on.
+    pub fn waits_for(&mut self, rank: Option<usize>, operation: Option<NumberedCall>) {
         self.awaited = rank;
+        self.waiting_in = operation;
+    }
+
+    /// Operations in which other ranks wait, as far as this rank knows.
+    pub fn waiting_ranks(&self) -> impl Iterator<Item = (usize, NumberedCall)> {
+        self.peers.iter().enumerate().filter_map(|(rank, peer)| match peer {
+            Peer::Alive { waiting_in, .. } => Some((rank, (*waiting_in)?)),
+            Peer::Gone { .. } => None,
+        })
     }
 
     /// The operation has waited for `rank` for too long. If that rank waits itself, the one for which it waits is late, and so on.
@@ -214,9 +226,9 @@ impl Health {
             *heard = now;
         }
         match notice {
-            Notice::Alive { awaited: said } => {
-                if let Peer::Alive { awaited, .. } = &mut self.peers[peer] {
-                    *awaited = said;
+            Notice::Alive { awaited: rank, call } => {
+                if let Peer::Alive { awaited, waiting_in, .. } = &mut self.peers[peer] {
+                    (*awaited, *waiting_in) = (rank, call);
                 }
             }
             Notice::Leaving => {
@@ -268,7 +280,7 @@ impl Health {
         }
         let beat = self.silence / BEATS;
         self.next_beat = now + beat;
-        self.notices.push_back(Notice::Alive { awaited: self.awaited });
+        self.notices.push_back(Notice::Alive { awaited: self.awaited, call: self.waiting_in });
         // Time in which this rank did not look does not count: it may have been stopped itself.
         let was_stopped = now.saturating_sub(self.looked) > self.silence / 4;
         self.looked = now;
@@ -301,7 +313,7 @@ mod tests {
     fn ranks_that_are_silent_after_the_first_failure_are_lost_too() {
         let millis = Duration::from_millis;
         let mut health = Health::new(0, 4, millis(500), Duration::ZERO);
-        let alive = Notice::Alive { awaited: None };
+        let alive = Notice::Alive { awaited: None, call: None };
         for now in (0..2000).step_by(50).map(millis) {
             // Rank 1 is silent from the beginning, rank 2 after a second, rank 3 never.
             if now < millis(1000) {

@@ -9,8 +9,8 @@ use zerocopy::IntoBytes;
 
 use super::header::{HEADER_BYTES, checksum};
 use super::{
-    Engine, Failure, Health, Memory, Moved, NOTICE_BYTES, Notice, OperationPlan, Position, RankSet,
-    StreamReceiver, StreamSender, Uniform, Vote,
+    Engine, Failure, Health, Memory, Moved, NOTICE_BYTES, Notice, NumberedCall, OperationPlan, Position,
+    RankSet, StreamReceiver, StreamSender, Uniform, Vote,
 };
 use crate::call::{Call, Operation};
 use crate::element::kernel;
@@ -230,8 +230,11 @@ fn a_peer_that_knows_the_format_breaks_nothing_but_its_group() {
 fn any_notices_leave_a_group_that_goes_on_or_names_a_rank() {
     let failure = Failure { rank: 2, cause: FailureCause::Left, call: Call::from_code(5) };
     let valid = [
-        Notice::Alive { awaited: Some(2) },
-        Notice::Alive { awaited: None },
+        Notice::Alive {
+            awaited: Some(2),
+            call: Some(NumberedCall { operation: 0, call: Call::from_code(5) }),
+        },
+        Notice::Alive { awaited: None, call: None },
         Notice::Failed(failure),
         Notice::Vote(Vote { position: Position(1), excluded: RankSet::from_bits(4), is_final: false }),
         Notice::Vote(Vote { position: Position(3), excluded: RankSet::default(), is_final: true }),

@@ -8,9 +8,9 @@
 //! | 1-3 | 0 |
 //! | 4-7 | epoch |
 //! | 8-11 | of a sign of life: 1 more than the rank for which its sender waits, or 0; of a failure: the rank that failed |
-//! | 12-15 | of a failure: cause, in the highest four bits, and milliseconds where it has a time |
+//! | 12-15 | of a sign of life: number of the operation in which its sender waits; of a failure: cause, in the highest four bits, and milliseconds where it has a time |
 //! | 8-15 | of a vote: position of its sender |
-//! | 16-23 | of a failure: code of the [`Call`] in which it was noticed; of a vote: a bit for each excluded rank, rank 0 in the lowest |
+//! | 16-23 | of a sign of life: code of the [`Call`] of that operation, or 0; of a failure: code of the call in which it was noticed; of a vote: a bit for each excluded rank, rank 0 in the lowest |
 //! | 24-27 | 0 |
 //! | 28-31 | CRC32C of the bytes before |
 
@@ -38,6 +38,15 @@ pub struct Failure {
     pub call: Call,
 }
 
+/// An operation of all ranks, by its number in the group, and one rank's call of it. All ranks of a correct program make the same call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NumberedCall {
+    /// Number of the operation; wraps around.
+    pub operation: u32,
+    /// The call.
+    pub call: Call,
+}
+
 /// Notice of a rank to all others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Notice {
@@ -45,6 +54,8 @@ pub enum Notice {
     Alive {
         /// The rank for which its sender waits, in an operation that does not go on.
         awaited: Option<usize>,
+        /// That operation, if it is one of all ranks.
+        call: Option<NumberedCall>,
     },
     /// It calls no further operation.
     Leaving,
@@ -60,10 +71,14 @@ impl Notice {
         let mut bytes = [0; NOTICE_BYTES];
         bytes[4..8].copy_from_slice(&epoch.to_le_bytes());
         match self {
-            Self::Alive { awaited } => {
+            Self::Alive { awaited, call } => {
                 bytes[0] = ALIVE;
                 let awaited = awaited.map_or(0, |rank| u32::try_from(rank + 1).expect("few ranks"));
                 bytes[8..12].copy_from_slice(&awaited.to_le_bytes());
+                if let Some(NumberedCall { operation, call }) = call {
+                    bytes[12..16].copy_from_slice(&operation.to_le_bytes());
+                    bytes[16..24].copy_from_slice(&call.code().to_le_bytes());
+                }
             }
             Self::Leaving => bytes[0] = LEAVING,
             Self::Failed(failure) => {
@@ -93,7 +108,11 @@ impl Notice {
             return None;
         }
         match bytes[0] {
-            ALIVE => Some(Self::Alive { awaited: (four(8) as usize).checked_sub(1) }),
+            ALIVE => {
+                let numbered = |code| NumberedCall { operation: four(12), call: Call::from_code(code) };
+                let call = Some(eight(16)).filter(|code| *code != 0).map(numbered);
+                Some(Self::Alive { awaited: (four(8) as usize).checked_sub(1), call })
+            }
             LEAVING => Some(Self::Leaving),
             FAILURE => Some(Self::Failed(Failure {
                 rank: four(8) as usize,
@@ -120,8 +139,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_sign_of_life_is_read_as_it_was_sent(awaited in prop::option::of(0usize..64)) {
-            let notice = Notice::Alive { awaited };
+        fn a_sign_of_life_is_read_as_it_was_sent(
+            awaited in prop::option::of(0usize..64),
+            call in prop::option::of((any::<u32>(), 1u64..)),
+        ) {
+            let numbered = |(operation, code)| NumberedCall { operation, call: Call::from_code(code) };
+            let notice = Notice::Alive { awaited, call: call.map(numbered) };
             prop_assert_eq!(Notice::decode(&notice.encode(7), 7), Some(notice));
         }
 

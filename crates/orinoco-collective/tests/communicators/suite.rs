@@ -319,12 +319,26 @@ pub(crate) fn different_calls_are_an_error_that_names_both<K: Kind>() {
         assert!(group.barrier().is_err());
         error
     });
+    expect_both_calls(&errors, |rank| format!("all_reduce of {} f32, sum", 4 + rank));
+}
+
+/// No message shows that the calls differ, since both ranks wait for one.
+pub(crate) fn ranks_that_wait_for_each_other_name_both_calls<K: Kind>() {
+    let errors = run::<K, _>(2, Times::default(), |mut group| {
+        group.barrier().unwrap();
+        let root = 1 - group.rank();
+        group.broadcast(root, &mut [1u8; 3]).unwrap_err()
+    });
+    expect_both_calls(&errors, |rank| format!("broadcast of 3 u8, root {}", 1 - rank));
+}
+
+/// Each of two ranks reports a mismatch, and at least one names both calls.
+fn expect_both_calls(errors: &[CollectiveError], call: impl Fn(usize) -> String) {
     let mut mismatches = 0;
     for (rank, error) in errors.iter().enumerate() {
         match error {
             CollectiveError::Mismatch { rank: other, theirs, ours } => {
                 assert_eq!(*other, 1 - rank);
-                let call = |rank: usize| format!("all_reduce of {} f32, sum", 4 + rank);
                 assert_eq!((theirs.to_string(), ours.to_string()), (call(1 - rank), call(rank)));
                 mismatches += 1;
             }

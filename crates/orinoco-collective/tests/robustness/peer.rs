@@ -41,7 +41,7 @@ impl Peer {
         let mut stream = self.notices.try_clone().unwrap();
         repeat(move || {
             thread::sleep(SILENCE / 10);
-            stream.write_all(&Notice::Alive { awaited: None }.encode(0)).is_ok()
+            stream.write_all(&Notice::Alive { awaited: None, call: None }.encode(0)).is_ok()
         })
     }
 }

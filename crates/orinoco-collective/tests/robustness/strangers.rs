@@ -231,7 +231,7 @@ fn a_peer_that_floods_notices_takes_no_memory_and_holds_no_thread() {
     let deadline = Duration::from_millis(2500);
     let error = with_peer(deadline, deadline, barrier, |peer| {
         let mut stream = peer.notices.try_clone().unwrap();
-        let notices = Notice::Alive { awaited: None }.encode(0).repeat(8192);
+        let notices = Notice::Alive { awaited: None, call: None }.encode(0).repeat(8192);
         flood = Some(repeat(move || stream.write_all(&notices).is_ok()));
         for _ in 0..20 {
             thread::sleep(Duration::from_millis(100));
