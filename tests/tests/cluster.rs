@@ -9,7 +9,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use orinoco_api::{ClusterList, ClusterStatus, DoctorReport, LinkStatus, LinksReport, PartState, Status};
+use orinoco_api::{
+    ClusterList, ClusterModels, ClusterStatus, DoctorReport, LinkStatus, LinksReport, PartState, PullReport,
+    Status,
+};
 use orinoco_collective::{
     Communicator, GroupKey, ReduceOp, Rendezvous, Security, SharedPorts, TcpGroup, TcpSettings,
 };
@@ -198,6 +201,126 @@ fn programs_share_the_ports_of_daemons() {
         assert_eq!(wait(daemon.child, WAIT_MAX).0, Some(0));
         assert!(!program_socket(dir.path(), name).exists(), "the daemon removes its socket");
     }
+}
+
+/// Repository of a board with the version of a model.
+fn write_version(dir: &Path, name: &str, version: u32) -> PathBuf {
+    let (models, own) = (dir.join(format!("{name}.models")), root().join("models/person-nano"));
+    let folder = models.join("person-nano");
+    let of_version = folder.join(version.to_string());
+    fs::create_dir_all(&of_version).expect("created");
+    let description = fs::read_to_string(own.join("model.toml")).expect("a description");
+    let lines =
+        description.lines().filter(|line| !line.starts_with("sha256")).map(|line| format!("{line}\n"));
+    fs::write(folder.join("model.toml"), lines.collect::<String>()).expect("written");
+    // A long `doc_string` (field 6 of ModelProto), so that the file is copied in several parts.
+    let mut onnx = fs::read(own.join("1/model.onnx")).expect("a graph");
+    onnx.extend([0x32, 0x80, 0x80, 0xa0, 0x01]);
+    onnx.extend([b'a' + u8::try_from(version).expect("a small number"); 0x28_0000]);
+    fs::write(of_version.join("model.onnx"), onnx).expect("written");
+    models
+}
+
+/// Starts the daemon of a board that runs a model and shares it.
+fn start_sharing(dir: &Path, name: &str, operator: &str) -> Daemon {
+    let mut command = daemon(dir, name, operator);
+    let board = dir.join(format!("{name}.toml"));
+    let text = fs::read_to_string(&board).expect("the board file");
+    let text = text
+        .replace("[[stream]]", "share_models = true\n[[stream]]")
+        .replace("models = []", "models = ['person-nano']");
+    fs::write(&board, text + "[[model]]\nname = 'person-nano'\n").expect("written");
+    command.arg("--models").arg(dir.join(format!("{name}.models"))).env("ORINOCO_DATA", dir);
+    Daemon { child: command.spawn().expect("starts"), socket: socket(dir, name) }
+}
+
+/// Waits until a board sees that a seat shares this version of the model.
+fn shared_version(of: &Daemon, version: u32) -> ClusterModels {
+    let begin = Instant::now();
+    loop {
+        let arguments = ["--json", "models", "list", "--cluster", "--socket", text(&of.socket)];
+        let output = orinoco(&arguments).output().expect("orinoco starts");
+        let models: Option<ClusterModels> = serde_json::from_slice(&output.stdout).ok();
+        let has = |models: &ClusterModels| {
+            models.seats.iter().any(|seat| seat.models.iter().any(|model| model.version == Some(version)))
+        };
+        match models {
+            Some(models) if has(&models) => return models,
+            _ => assert!(begin.elapsed() < WAIT_MAX, "{output:?}"),
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn a_board_copies_the_models_that_another_runs() {
+    let dir = tempfile::tempdir().expect("temporary folder");
+    let operator = make_local_cluster(dir.path(), &["a", "b"]);
+    let theirs = write_version(dir.path(), "a", 2);
+    let a = start_sharing(dir.path(), "a", &operator);
+    let b = Daemon::start(dir.path(), "b", &operator);
+    let shared = shared_version(&b, 2);
+    assert_eq!((shared.cluster.as_str(), shared.seat.as_str(), shared.seats.len()), ("crossing", "b", 1));
+    let paths: Vec<&str> = shared.seats[0].models[0].files.iter().map(|file| file.path.as_str()).collect();
+    assert_eq!(paths, ["2/model.onnx", "model.toml"]);
+
+    let ours = dir.path().join("b.models");
+    let pull = |model: &str, more: &[&str]| {
+        let first = ["models", "pull", model, "--models", text(&ours), "--socket", text(&b.socket)];
+        orinoco(&[&first[..], more].concat()).output().expect("orinoco starts")
+    };
+    let report = |model: &str| {
+        let output = pull(model, &["--json"]);
+        assert!(output.status.success(), "{output:?}");
+        let report: PullReport = serde_json::from_slice(&output.stdout).expect("a report");
+        let files = report.files.into_iter().map(|file| (file.path, file.state));
+        (report.seat, report.version, files.collect::<Vec<_>>())
+    };
+    let files = |all: &[(&str, &str)]| {
+        all.iter().map(|(path, state)| (path.to_string(), state.to_string())).collect::<Vec<_>>()
+    };
+    let same = |path: &str| {
+        let read = |models: &Path| fs::read(models.join("person-nano").join(path)).expect("a file");
+        assert!(read(&theirs) == read(&ours), "{path}");
+    };
+    let added = files(&[("2/model.onnx", "added"), ("model.toml", "added")]);
+    assert_eq!(report("person-nano"), ("a".to_owned(), Some(2), added));
+    ["2/model.onnx", "model.toml"].into_iter().for_each(same);
+    let unchanged = files(&[("2/model.onnx", "unchanged"), ("model.toml", "unchanged")]);
+    assert_eq!(report("person-nano").2, unchanged);
+
+    // The other board gets a new version, and another description.
+    write_version(dir.path(), "a", 3);
+    let description = theirs.join("person-nano/model.toml");
+    let changed = fs::read_to_string(&description).expect("a description") + "# changed\n";
+    fs::write(&description, changed).expect("written");
+    signal(&a.child, "HUP");
+    shared_version(&b, 3);
+    assert_eq!(report("person-nano").2, files(&[("3/model.onnx", "added"), ("model.toml", "replaced")]));
+    ["2/model.onnx", "3/model.onnx", "model.toml"].into_iter().for_each(same);
+
+    // What a version consists of is never replaced.
+    let in_use = ours.join("person-nano/3/model.onnx");
+    fs::write(&in_use, "another graph").expect("written");
+    let refused = pull("person-nano", &["--seat", "a"]);
+    assert_one_sentence(&refused, 3, "E1008", &["3/model.onnx", "another file of this name"]);
+    assert_eq!(fs::read_to_string(&in_use).expect("kept"), "another graph");
+    let left = fs::read_dir(&ours).expect("a folder").flatten().map(|entry| entry.file_name());
+    assert_eq!(left.collect::<Vec<_>>(), ["person-nano"], "nothing else is left");
+
+    assert_one_sentence(
+        &pull("plates", &[]),
+        3,
+        "E1008",
+        &["plates", "no other board of the cluster shares"],
+    );
+    assert_one_sentence(&pull("person-nano", &["--seat", "c"]), 3, "E1008", &["seat c does not share"]);
+    for daemon in [a, b] {
+        signal(&daemon.child, "TERM");
+        assert_eq!(wait(daemon.child, WAIT_MAX).0, Some(0));
+    }
+    let lone = orinoco(&["models", "list", "--cluster", "--socket", text(&socket(dir.path(), "b"))]);
+    assert_one_sentence(&{ lone }.output().expect("orinoco starts"), 3, "E0911", &["no daemon runs"]);
 }
 
 #[test]

@@ -38,6 +38,65 @@ pub struct LinksReport {
     pub matrix: Vec<LinkFigures>,
 }
 
+/// Name and version of the contract of [`ClusterModels`].
+pub const CLUSTER_MODELS_SCHEMA: &str = "orinoco.cluster-models/1";
+
+/// Models that the boards of a cluster share.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ClusterModels {
+    /// Name and version of this contract.
+    #[schemars(extend("const" = CLUSTER_MODELS_SCHEMA))]
+    pub schema: String,
+    /// Name of the cluster.
+    pub cluster: String,
+    /// Name of the seat that was asked. It is not among `seats`.
+    pub seat: String,
+    /// The other seats of the epoch, in the order of the list.
+    pub seats: Vec<SeatModels>,
+}
+
+/// Models that one board shares.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SeatModels {
+    /// Name of the seat.
+    pub seat: String,
+    /// Models that its board runs, where its board file has `share_models = true`.
+    pub models: Vec<SharedModel>,
+    /// Reason why the models are not known, as a sentence.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub fault: Option<String>,
+}
+
+/// Model that a board shares.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SharedModel {
+    /// Name of its folder in the repository.
+    pub name: String,
+    /// Version that the board runs; absent where the description names the ONNX file.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub version: Option<u32>,
+    /// Files from which the model is read, sorted by path.
+    pub files: Vec<SharedFile>,
+}
+
+/// File of a model that a board shares.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SharedFile {
+    /// Path in the folder of the model, with slashes.
+    pub path: String,
+    /// Size of the file, in bytes.
+    pub bytes: u64,
+    /// SHA-256 of the file in hex.
+    pub sha256: String,
+}
+
+impl SharedModel {
+    /// Returns the size of all its files, in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.files.iter().map(|file| file.bytes).fold(0, u64::saturating_add)
+    }
+}
+
 /// Public key of a board or of an operator, whose secret was written to a file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ClusterKey {

@@ -8,13 +8,14 @@ use serde_json::{Map, Value};
 use crate::{
     BENCH_SCHEMA, BOARD_PROFILE_SCHEMA, BOARD_PROFILES_SCHEMA, BOARD_RECORDING_SCHEMA, BOARD_SCHEMA,
     BenchReport, BoardProfileList, BoardProfileReport, BoardRecording, BoardReport, CAMERAS_SCHEMA,
-    CHECKS_SCHEMA, CLUSTER_KEY_SCHEMA, CLUSTER_LIST_SCHEMA, CODES_SCHEMA, CameraList, CheckList, ClusterKey,
-    ClusterList, CodeList, DESCRIPTION_SCHEMA, DOCTOR_SCHEMA, DUMP_SCHEMA, DescriptionReport, DoctorReport,
-    Dump, ERROR_SCHEMA, EVAL_SCHEMA, EVENT_SCHEMA, ErrorReport, EvalReport, EventJson, GRAPH_BENCH_SCHEMA,
-    GraphBench, HEALTH_SCHEMA, Health, LINKS_SCHEMA, LinksReport, MEMORY_BENCH_SCHEMA, MEMORY_SCHEMA,
-    MODEL_CARD_SCHEMA, MODEL_COMPARISON_SCHEMA, MODEL_SCHEMA, MODELS_SCHEMA, MemoryBench, MemoryReport,
-    ModelCard, ModelComparison, ModelDetails, ModelList, PERF_SCHEMA, PREPROCESS_BENCH_SCHEMA, PerfReport,
-    PreprocessBench, RESULT_SCHEMA, ResultLine, STATUS_SCHEMA, SUMMARY_SCHEMA, Status, Summary,
+    CHECKS_SCHEMA, CLUSTER_KEY_SCHEMA, CLUSTER_LIST_SCHEMA, CLUSTER_MODELS_SCHEMA, CODES_SCHEMA, CameraList,
+    CheckList, ClusterKey, ClusterList, ClusterModels, CodeList, DESCRIPTION_SCHEMA, DOCTOR_SCHEMA,
+    DUMP_SCHEMA, DescriptionReport, DoctorReport, Dump, ERROR_SCHEMA, EVAL_SCHEMA, EVENT_SCHEMA, ErrorReport,
+    EvalReport, EventJson, GRAPH_BENCH_SCHEMA, GraphBench, HEALTH_SCHEMA, Health, LINKS_SCHEMA, LinksReport,
+    MEMORY_BENCH_SCHEMA, MEMORY_SCHEMA, MODEL_CARD_SCHEMA, MODEL_COMPARISON_SCHEMA, MODEL_SCHEMA,
+    MODELS_SCHEMA, MemoryBench, MemoryReport, ModelCard, ModelComparison, ModelDetails, ModelList,
+    PERF_SCHEMA, PREPROCESS_BENCH_SCHEMA, PULL_SCHEMA, PerfReport, PreprocessBench, PullReport,
+    RESULT_SCHEMA, ResultLine, STATUS_SCHEMA, SUMMARY_SCHEMA, Status, Summary,
 };
 
 /// Serialised contract: one kind of JSON object that Orinoco prints or writes.
@@ -28,7 +29,7 @@ pub struct Contract {
 }
 
 /// All contracts.
-pub const CONTRACTS: [Contract; 30] = [
+pub const CONTRACTS: [Contract; 32] = [
     contract::<ResultLine>(RESULT_SCHEMA, "`orinoco run`, `orinoco infer`, sinks of kind `jsonl`"),
     contract::<Summary>(SUMMARY_SCHEMA, "`orinoco run`, `orinocod`"),
     contract::<ErrorReport>(ERROR_SCHEMA, "every command that fails"),
@@ -57,6 +58,11 @@ pub const CONTRACTS: [Contract; 30] = [
     contract::<ClusterKey>(CLUSTER_KEY_SCHEMA, "`orinoco cluster keygen`, `orinoco cluster sign`"),
     contract::<ClusterList>(CLUSTER_LIST_SCHEMA, "`orinoco cluster check`"),
     contract::<LinksReport>(LINKS_SCHEMA, "`orinoco links`"),
+    contract::<ClusterModels>(
+        CLUSTER_MODELS_SCHEMA,
+        "`orinoco models list --cluster`, the control socket (`/v1/cluster/models`)",
+    ),
+    contract::<PullReport>(PULL_SCHEMA, "`orinoco models pull`"),
     contract::<ModelCard>(MODEL_CARD_SCHEMA, "`orinoco bench model`"),
     contract::<ModelComparison>(
         MODEL_COMPARISON_SCHEMA,

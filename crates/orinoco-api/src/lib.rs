@@ -37,7 +37,8 @@ pub use camera::{
     CAMERAS_SCHEMA, CameraControlJson, CameraFormatJson, CameraJson, CameraList, CameraSizeJson,
 };
 pub use cluster::{
-    CLUSTER_KEY_SCHEMA, CLUSTER_LIST_SCHEMA, ClusterKey, ClusterList, ClusterSeat, LINKS_SCHEMA, LinksReport,
+    CLUSTER_KEY_SCHEMA, CLUSTER_LIST_SCHEMA, CLUSTER_MODELS_SCHEMA, ClusterKey, ClusterList, ClusterModels,
+    ClusterSeat, LINKS_SCHEMA, LinksReport, SeatModels, SharedFile, SharedModel,
 };
 pub use code::{CODES_SCHEMA, CodeList, CodePage};
 pub use contract::{CONTRACTS, Contract};
@@ -51,7 +52,7 @@ pub use fault::{ERROR_SCHEMA, ErrorReport, Fault};
 pub use memory::{MEMORY_SCHEMA, MemoryArea, MemoryReport, MemorySpan, MemoryUse, UncountedMemory};
 pub use model::{
     CHECKS_SCHEMA, CheckList, DESCRIPTION_SCHEMA, DescriptionReport, EngineCheck, KeyReason, ListedModel,
-    MODEL_SCHEMA, MODELS_SCHEMA, ModelDetails, ModelList,
+    MODEL_SCHEMA, MODELS_SCHEMA, ModelDetails, ModelList, PULL_SCHEMA, PullReport, PulledFile,
 };
 pub use model_card::{
     Accuracy, BatchThroughput, CardBoard, CardEnergy, CardMemory, CardPower, CardRatios, CardVersions,

@@ -13,6 +13,38 @@ pub const MODEL_SCHEMA: &str = "orinoco.model/1";
 pub const CHECKS_SCHEMA: &str = "orinoco.checks/1";
 /// Schema name of [`DescriptionReport`].
 pub const DESCRIPTION_SCHEMA: &str = "orinoco.init/1";
+/// Schema name of [`PullReport`].
+pub const PULL_SCHEMA: &str = "orinoco.pull/1";
+
+/// Model that was copied from another board.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct PullReport {
+    /// Name and version of this contract.
+    #[schemars(extend("const" = PULL_SCHEMA))]
+    pub schema: String,
+    /// Name of the model.
+    pub model: String,
+    /// Version of the model; absent where the description names the ONNX file.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub version: Option<u32>,
+    /// Seat from which it was copied.
+    pub seat: String,
+    /// Folder of the model in the repository.
+    pub folder: String,
+    /// Its files, sorted by path.
+    pub files: Vec<PulledFile>,
+}
+
+/// File of a model that was copied from another board.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct PulledFile {
+    /// Path in the folder of the model.
+    pub path: String,
+    /// Size of the file, in bytes.
+    pub bytes: u64,
+    /// `added`, `replaced` or `unchanged`. Unchanged files were not copied.
+    pub state: String,
+}
 
 /// Models of a repository.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

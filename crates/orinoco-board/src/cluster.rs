@@ -28,6 +28,8 @@ pub struct ClusterSpec {
     pub listen: Option<SocketAddr>,
     /// Unix socket at which programs on this board share the seat's port; `None` if none may.
     pub program_socket: Option<PathBuf>,
+    /// Whether the other boards may copy the models that this board runs.
+    pub share_models: bool,
     /// Whether messages travel by RDMA.
     pub rdma: RdmaUse,
     /// Name of the RDMA device; `None` for the one that has this board's addresses.
@@ -80,6 +82,7 @@ pub(crate) fn read_cluster(top: &TableReader<'_>) -> Option<ClusterSpec> {
                 .ok()
         }),
         program_socket: table.path("program_socket"),
+        share_models: table.boolean("share_models").unwrap_or(false),
         rdma: read_transports(&table),
         rdma_device: table.text("rdma_device"),
         tcp_connections: table.integer("tcp_connections", TCP_CONNECTIONS).map_or(1, as_u16),
@@ -165,7 +168,7 @@ mod tests {
                 "[cluster]\nlist = 'members'\noperator_key = '{key}'\nkey = 'seat.key'\nlisten = '0.0.0.0:4711'\n"
             ),
             expect![[
-                r#"Some(ClusterSpec { list: "members", operator_key: "0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f", key: "seat.key", listen: Some(0.0.0.0:4711), program_socket: None, rdma: Off, rdma_device: None, tcp_connections: 1, tcp_encryption: true })"#
+                r#"Some(ClusterSpec { list: "members", operator_key: "0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f", key: "seat.key", listen: Some(0.0.0.0:4711), program_socket: None, share_models: false, rdma: Off, rdma_device: None, tcp_connections: 1, tcp_encryption: true })"#
             ]],
         );
     }
@@ -186,7 +189,7 @@ mod tests {
                 b.toml:8: key `cluster.operator_key`: it is no key of 64 hexadecimal digits; write the key that `orinoco cluster sign` prints
                 b.toml:10: key `cluster.listen`: `here` is no address; write an IP address and a port, as in "0.0.0.0:4711"
                 b.toml:12: key `cluster.tcp_connections`: 9 is outside its range; choose 1 to 8
-                b.toml:11: key `cluster.seats`: unknown key; use one of list, operator_key, key, listen, program_socket, transports, require, rdma_device, tcp_connections, tcp_encryption"#]],
+                b.toml:11: key `cluster.seats`: unknown key; use one of list, operator_key, key, listen, program_socket, share_models, transports, require, rdma_device, tcp_connections, tcp_encryption"#]],
         );
     }
     #[test]

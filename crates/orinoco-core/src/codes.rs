@@ -243,6 +243,11 @@ codes! {
         "`orinoco perf --hosts` logs in to each host with `ssh`, and runs `orinoco` there. The message is that of ssh or of the shell on that \
          host. `ssh HOST orinoco --version` must work without a prompt: use a key without a passphrase or an agent, and log in once by \
          hand so that the host's key is known. If `orinoco` is not in the path of the login, name it with --program."
+    MODEL_COPY "E1008" RunFailed "a model that cannot be copied from another board"
+        "`orinoco models pull` copies the files of a model from another board of the cluster, through the daemons of both. That board must be \
+         in the cluster's epoch (`orinoco status`), run the model, and have `share_models = true` in [cluster] of its board file. `orinoco \
+         models list --cluster` shows what the boards share. Nothing in the repository is changed before all files are copied and their \
+         SHA-256 hashes are as on the other board."
 }
 
 #[cfg(test)]

@@ -119,7 +119,7 @@ fn check_file(model: &Model) -> Result<(), Diagnosis> {
         _ => fault,
     })?;
     let Some(wanted) = &model.sha256 else { return Ok(()) };
-    let is = hash(file).about(&codes::FILE_MISSING, &shown, next)?;
+    let is = sha256_of_file(file).about(&codes::FILE_MISSING, &shown, next)?;
     if is.eq_ignore_ascii_case(wanted) {
         return Ok(());
     }
@@ -134,11 +134,14 @@ fn check_file(model: &Model) -> Result<(), Diagnosis> {
 /// # Errors
 /// Those of opening and reading the file.
 pub fn sha256_of(path: &Path) -> Result<String, Diagnosis> {
-    hash(ONNX.open(path)?).about(&codes::FILE_MISSING, path.display(), ONNX.next)
+    sha256_of_file(ONNX.open(path)?).about(&codes::FILE_MISSING, path.display(), ONNX.next)
 }
 
-/// Returns the SHA-256 of the content of `file`, which is read once, piece by piece.
-fn hash(mut file: File) -> io::Result<String> {
+/// Returns the SHA-256 of the content of `file`, from its position to its end, in hex. The file is read once, piece by piece.
+///
+/// # Errors
+/// Those of reading.
+pub fn sha256_of_file(mut file: File) -> io::Result<String> {
     let mut hasher = Sha256::new();
     io::copy(&mut file, &mut hasher)?;
     Ok(hasher.finalize().iter().fold(String::new(), |mut hex, byte| {

@@ -363,6 +363,7 @@ mod tests {
             tcp_connections,
             tcp_encryption,
             program_socket: None,
+            share_models: false,
         };
         let cluster = Some(spec);
         assert_eq!(keys(&Board { cluster, ..from.clone() }), ["[cluster]"]);

@@ -4,13 +4,15 @@ use std::sync::{Arc, OnceLock};
 
 use axum::body::Bytes;
 use orinoco_api::{HEALTH_SCHEMA, Health, LaneStatus, Status, StreamStatus};
-use orinoco_core::Clock;
+use orinoco_core::{Clock, Diagnosis};
 use serde::Serialize;
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
 
 use crate::cached::{Cached, Unanswered};
 use crate::counters::Counters;
 use crate::limits::Limits;
-use crate::monitored::Monitored;
+use crate::monitored::{ModelPart, Monitored};
 use crate::prometheus_text::prometheus_text;
 
 /// State of a source that delivers frames, as a status names it.
@@ -41,6 +43,9 @@ struct Running {
     status: Cached<StatusAnswer>,
     metrics: Cached<Bytes>,
     dump: Cached<Bytes>,
+    cluster_models: Cached<Result<Bytes, Diagnosis>>,
+    /// One question for data of a model at a time.
+    model_data: Arc<Semaphore>,
 }
 
 /// Status as JSON, with the health that follows from it.
@@ -88,6 +93,30 @@ impl Answers {
         Ok(self.running()?.dump.get(self.limits.answer_wait_max).await?.as_ref().clone())
     }
 
+    /// Returns the models of other boards as JSON.
+    pub(crate) async fn cluster_models(&self) -> Result<Result<Bytes, Diagnosis>, NoAnswer> {
+        let models = &self.running()?.cluster_models;
+        Ok(models.get(self.limits.answer_wait_max).await?.as_ref().clone())
+    }
+
+    /// Returns a part of a file of another board's model.
+    pub(crate) async fn model_data(&self, part: ModelPart) -> Result<Result<Bytes, Diagnosis>, NoAnswer> {
+        let running = self.running()?;
+        let (places, monitored) = (Arc::clone(&running.model_data), Arc::clone(&running.monitored));
+        let wait_max = self.limits.answer_wait_max;
+        let asked = async move {
+            let place = places.acquire_owned().await.expect("the semaphore is never closed");
+            // The place is free when the question is answered, also if nobody waits for the answer any more.
+            let ask = move || (monitored.model_data(&part), drop(place)).0;
+            tokio::task::spawn_blocking(ask).await
+        };
+        match timeout(wait_max, asked).await {
+            Ok(Ok(answer)) => Ok(answer.map(Bytes::from)),
+            Ok(Err(_)) => Err(Unanswered::Panicked.into()),
+            Err(_) => Err(Unanswered::TimedOut(wait_max).into()),
+        }
+    }
+
     /// Returns the health. A board that starts is healthy and not ready; one that does not answer is neither.
     pub(crate) async fn health(&self) -> Health {
         let Ok(running) = self.running() else {
@@ -111,8 +140,7 @@ impl Running {
         clock: &Arc<dyn Clock>,
         limits: &Limits,
     ) -> Self {
-        let (of_status, of_metrics, of_dump) =
-            (Arc::clone(&monitored), Arc::clone(&monitored), Arc::clone(&monitored));
+        let [of_status, of_metrics, of_dump, of_models] = std::array::from_fn(|_| Arc::clone(&monitored));
         let (counters, shared_for) = (Arc::clone(counters), limits.shared_for);
         let metrics = move || {
             let mut metrics = of_metrics.metrics();
@@ -126,6 +154,10 @@ impl Running {
             }),
             metrics: Cached::new(Arc::clone(clock), shared_for, metrics),
             dump: Cached::new(Arc::clone(clock), shared_for, move || as_json(&of_dump.dump())),
+            cluster_models: Cached::new(Arc::clone(clock), shared_for, move || {
+                of_models.cluster_models().map(|models| as_json(&models))
+            }),
+            model_data: Arc::new(Semaphore::new(1)),
         }
     }
 }

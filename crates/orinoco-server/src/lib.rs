@@ -1,5 +1,5 @@
-//! Control socket of the daemon: health, status, events, metrics and a post-mortem dump as HTTP with JSON, on a Unix socket
-//! and, where the board file says so, on loopback TCP.
+//! Control socket of the daemon: health, status, events, metrics, a post-mortem dump and the models of other boards as HTTP with JSON, on a
+//! Unix socket and, where the board file says so, on loopback TCP.
 //!
 //! The server runs on threads of its own and stays off the data plane: it asks a [`Monitored`] board on a blocking thread, at
 //! most once in 100 ms for all clients together. It bounds connections, requests and waits, so that a client that is slow or
@@ -29,7 +29,7 @@ mod stall;
 
 pub use limits::Limits;
 pub use loopback::LoopbackListener;
-pub use monitored::Monitored;
+pub use monitored::{MODEL_DATA_BYTES_MAX, ModelPart, Monitored};
 pub use prometheus_text::{PROMETHEUS_CONTENT_TYPE, prometheus_text};
 pub use routes::{ROUTES, Route};
 pub use server::{Listeners, Server};

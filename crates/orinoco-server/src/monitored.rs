@@ -1,7 +1,26 @@
 //! Board, as the server sees it.
 
-use orinoco_api::{Dump, EventJson, Status};
+use orinoco_api::{ClusterModels, Dump, EventJson, Status};
+use orinoco_core::Diagnosis;
 use orinoco_telemetry::Metric;
+use serde::Deserialize;
+
+/// Maximum number of bytes of a model's file in one answer: less than a second at 10 Mb/s.
+pub const MODEL_DATA_BYTES_MAX: u64 = 1 << 20;
+
+/// Part of a file of another board's model, as the query of a request names it.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ModelPart {
+    /// Seat of the board.
+    pub seat: String,
+    /// Name of the model.
+    pub model: String,
+    /// Path of the file in the model's folder.
+    pub file: String,
+    /// First byte of the part.
+    pub offset: u64,
+}
 
 /// Running board that the server reports on. Its methods are called on blocking threads of the server, at most one call of
 /// each method at a time; a call that hangs delays only answers of its kind, which then report a time-out.
@@ -21,4 +40,16 @@ pub trait Monitored: Send + Sync + 'static {
 
     /// Returns the post-mortem dump: status, events and trace, without secrets of addresses.
     fn dump(&self) -> Dump;
+
+    /// Returns the models that the other boards of the cluster share.
+    ///
+    /// # Errors
+    /// If the board is in no cluster.
+    fn cluster_models(&self) -> Result<ClusterModels, Diagnosis>;
+
+    /// Returns a part of a file of another board's model: up to [`MODEL_DATA_BYTES_MAX`] bytes, none at the end of the file.
+    ///
+    /// # Errors
+    /// If the other board does not share the file, or does not answer.
+    fn model_data(&self, part: &ModelPart) -> Result<Vec<u8>, Diagnosis>;
 }

@@ -9,6 +9,11 @@ use orinoco_core::{Code, Diagnosis, codes};
 /// Content type of every JSON answer.
 pub(crate) const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
+/// Returns the answer to a request that failed with `why`.
+pub(crate) fn faulty(status: StatusCode, why: &Diagnosis) -> Response {
+    answer(status, why.code, &why.subject, &why.cause, &why.next)
+}
+
 /// Returns the answer to a request that is refused for what it is.
 pub(crate) fn refused(status: StatusCode, subject: &str, cause: &str, next: &str) -> Response {
     answer(status, &codes::CONTROL_REQUEST, subject, cause, next)

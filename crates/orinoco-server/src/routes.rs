@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Bytes;
-use axum::extract::{Request, State};
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, Request, State};
 use axum::http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use axum::http::{Method, StatusCode, Uri};
 use axum::middleware::from_fn_with_state;
@@ -12,6 +13,7 @@ use axum::response::sse::{KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use orinoco_api::Health;
+use orinoco_core::Diagnosis;
 
 use crate::answers::{Answers, NoAnswer};
 use crate::counters::{Counters, Refusal, Way};
@@ -19,8 +21,9 @@ use crate::end::End;
 use crate::event_log::EventLog;
 use crate::gate::{Gate, pass};
 use crate::limits::Limits;
+use crate::monitored::ModelPart;
 use crate::prometheus_text::PROMETHEUS_CONTENT_TYPE;
-use crate::refusal::{JSON, refused, unavailable};
+use crate::refusal::{JSON, faulty, refused, unavailable};
 
 /// Path that the server answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,13 +37,15 @@ pub struct Route {
 }
 
 /// All paths that the server answers.
-pub const ROUTES: [Route; 6] = [
+pub const ROUTES: [Route; 8] = [
     Route { path: "/healthz", methods: &["GET", "HEAD"], over_tcp: true },
     Route { path: "/readyz", methods: &["GET", "HEAD"], over_tcp: true },
     Route { path: "/metrics", methods: &["GET", "HEAD"], over_tcp: true },
     Route { path: "/v1/status", methods: &["GET", "HEAD"], over_tcp: true },
     Route { path: "/v1/events", methods: &["GET", "HEAD"], over_tcp: true },
     Route { path: "/v1/dump", methods: &["GET", "HEAD", "POST"], over_tcp: false },
+    Route { path: "/v1/cluster/models", methods: &["GET", "HEAD"], over_tcp: false },
+    Route { path: "/v1/cluster/model-data", methods: &["GET", "HEAD"], over_tcp: false },
 ];
 
 /// Number of the last event that a client of an event stream has.
@@ -73,6 +78,8 @@ pub(crate) fn router(service: Service, gate: Gate) -> Router {
         .route("/v1/status", get(status))
         .route("/v1/events", get(events))
         .route("/v1/dump", get(dump).post(dump))
+        .route("/v1/cluster/models", get(cluster_models))
+        .route("/v1/cluster/model-data", get(model_data))
         .method_not_allowed_fallback(method_not_allowed)
         .fallback(not_found)
         .with_state(Entry { service, way })
@@ -105,12 +112,60 @@ async fn status(State(entry): State<Entry>, uri: Uri) -> Response {
 }
 
 async fn dump(State(entry): State<Entry>, uri: Uri) -> Response {
-    if entry.way == Way::Tcp {
-        entry.service.counters.count_refusal(entry.way, Refusal::Request);
-        let (cause, next) = ("it is served on the Unix socket only", "use `curl --unix-socket`");
-        return refused(StatusCode::FORBIDDEN, uri.path(), cause, next);
+    if let Some(refusal) = entry.refusal_over_tcp(&uri) {
+        return refusal;
     }
     answer(entry.service.answers.dump().await, JSON, &uri)
+}
+
+async fn cluster_models(State(entry): State<Entry>, uri: Uri) -> Response {
+    if let Some(refusal) = entry.refusal_over_tcp(&uri) {
+        return refusal;
+    }
+    cluster_answer(entry.service.answers.cluster_models().await, JSON, &uri)
+}
+
+async fn model_data(
+    State(entry): State<Entry>,
+    uri: Uri,
+    part: Result<Query<ModelPart>, QueryRejection>,
+) -> Response {
+    const BYTES: HeaderValue = HeaderValue::from_static("application/octet-stream");
+    if let Some(refusal) = entry.refusal_over_tcp(&uri) {
+        return refusal;
+    }
+    match part {
+        Ok(Query(part)) => cluster_answer(entry.service.answers.model_data(part).await, BYTES, &uri),
+        Err(why) => {
+            entry.service.counters.count_refusal(entry.way, Refusal::Request);
+            let next = "give the query seat, model, file and offset, as in ?seat=east&model=person&file=1/model.onnx&offset=0";
+            refused(StatusCode::BAD_REQUEST, uri.path(), &why.body_text(), next)
+        }
+    }
+}
+
+/// The answer of another board, or the reason why there is none.
+fn cluster_answer(
+    asked: Result<Result<Bytes, Diagnosis>, NoAnswer>,
+    content_type: HeaderValue,
+    uri: &Uri,
+) -> Response {
+    match asked {
+        Ok(Err(why)) => faulty(StatusCode::BAD_GATEWAY, &why),
+        Ok(Ok(bytes)) => answer(Ok(bytes), content_type, uri),
+        Err(why) => answer(Err(why), content_type, uri),
+    }
+}
+
+impl Entry {
+    /// Returns the refusal of a request over TCP for a path that is served on the Unix socket only.
+    fn refusal_over_tcp(&self, uri: &Uri) -> Option<Response> {
+        (self.way == Way::Tcp).then(|| {
+            self.service.counters.count_refusal(self.way, Refusal::Request);
+            let (cause, next) = ("it is served on the Unix socket only", "use `curl --unix-socket`");
+            refused(StatusCode::FORBIDDEN, uri.path(), cause, next)
+        })
+    }
 }
 
 fn answer(answer: Result<Bytes, NoAnswer>, content_type: HeaderValue, uri: &Uri) -> Response {

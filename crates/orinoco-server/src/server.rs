@@ -21,9 +21,9 @@ use crate::monitored::Monitored;
 use crate::routes::{Service, router};
 use crate::socket::{LocalSocket, SocketFile};
 
-/// Maximum number of threads that ask the board: one for each of its status, metrics, events and dump, so that one that hangs
-/// delays none of the others.
-const ASKING_THREADS_MAX: usize = 4;
+/// Maximum number of threads that ask the board: one for each of its status, metrics, events, dump, list of models and data of models, so
+/// that one that hangs delays none of the others.
+const ASKING_THREADS_MAX: usize = 6;
 /// Next step where the system refuses a thread.
 const NEXT_THREAD: &str = "raise the limits on threads and open files (ulimit -u, ulimit -n)";
 

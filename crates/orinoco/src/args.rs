@@ -110,8 +110,10 @@ pub(crate) enum ClusterCommand {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ModelsCommand {
-    /// List the models of the repository
-    List(WhereArgs),
+    /// List the models of the repository, or those that other boards of the cluster share
+    List(ListArgs),
+    /// Copy a model that another board of the cluster runs into the repository
+    Pull(PullArgs),
     /// Show a model's description, and the inputs and outputs that its file really has
     Show(ModelArgs),
     /// Run one inference of each model on every engine, and report which engines can run it
@@ -120,6 +122,34 @@ pub(crate) enum ModelsCommand {
     Init(InitArgs),
     /// Convert a DeepStream (nvinfer) or Triton (config.pbtxt) configuration into a model.toml
     Import(ImportArgs),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ListArgs {
+    #[command(flatten)]
+    pub(crate) place: WhereArgs,
+    /// List what the other boards of the cluster share (`share_models` in their board files) instead
+    #[arg(long, conflicts_with_all = ["models", "data"])]
+    pub(crate) cluster: bool,
+    /// Control socket of the daemon, with --cluster [default: $ORINOCO_SOCKET, else /run/orinoco/orinoco.sock]
+    #[arg(long, value_name = "PATH", requires = "cluster")]
+    pub(crate) socket: Option<PathBuf>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct PullArgs {
+    /// Name of the model, as `orinoco models list --cluster` shows it
+    #[arg(value_name = "MODEL")]
+    pub(crate) model: String,
+    /// Seat to copy from; may be left out if all seats that share the model have the same files
+    #[arg(long, value_name = "SEAT")]
+    pub(crate) seat: Option<String>,
+    /// Model repository to copy to [default: $ORINOCO_MODELS, else the one that has the model, else /var/lib/orinoco/models]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) models: Option<PathBuf>,
+    /// Control socket of the daemon [default: $ORINOCO_SOCKET, else /run/orinoco/orinoco.sock]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) socket: Option<PathBuf>,
 }
 
 #[derive(Args, Debug)]

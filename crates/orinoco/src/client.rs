@@ -14,10 +14,10 @@ use std::time::Duration;
 use clap::Args;
 use http_body_util::{BodyExt, Empty, LengthLimitError, Limited};
 use hyper::body::Bytes;
-use hyper::header::{ACCEPT, CONNECTION, HOST};
+use hyper::header::{CONNECTION, HOST};
 use hyper::{Request, StatusCode, Uri};
 use hyper_util::rt::TokioIo;
-use orinoco_api::{ErrorReport, Fault, STATUS_SCHEMA, Status};
+use orinoco_api::{ClusterModels, ErrorReport, Fault, STATUS_SCHEMA, Status};
 use orinoco_core::text::mebibytes;
 use orinoco_core::{Code, Diagnosis, WithSubject, codes};
 use serde_json::Value;
@@ -151,6 +151,40 @@ impl Client {
         }
     }
 
+    /// Asks for the models that the other boards of the cluster share.
+    ///
+    /// # Errors
+    /// As [`Client::status`].
+    pub(crate) fn cluster_models(&self) -> Result<ClusterModels, Diagnosis> {
+        match self.get("/v1/cluster/models")? {
+            (StatusCode::OK, body) => serde_json::from_slice(&body).map_err(|why| {
+                let next = "use the `orinoco` that was installed with the daemon";
+                self.fault(&codes::DAEMON_ANSWER, format!("its list of models cannot be read: {why}"), next)
+            }),
+            (code, body) => Err(self.refusal(code, &body)),
+        }
+    }
+
+    /// Asks for a part of a file of another board's model, from `offset` on. It is empty at the end of the file.
+    ///
+    /// # Errors
+    /// As [`Client::status`].
+    pub(crate) fn model_data(
+        &self,
+        seat: &str,
+        model: &str,
+        file: &str,
+        offset: u64,
+    ) -> Result<Bytes, Diagnosis> {
+        let query = form_urlencoded::Serializer::new(String::new())
+            .extend_pairs([("seat", seat), ("model", model), ("file", file), ("offset", &offset.to_string())])
+            .finish();
+        match self.get(&format!("/v1/cluster/model-data?{query}"))? {
+            (StatusCode::OK, body) => Ok(body),
+            (code, body) => Err(self.refusal(code, &body)),
+        }
+    }
+
     /// Sends one request, and returns the code and body of the answer.
     fn get(&self, path: &str) -> Result<(StatusCode, Bytes), Diagnosis> {
         let whole = async { tokio::time::timeout(self.within, self.exchange(path)).await };
@@ -184,7 +218,6 @@ impl Client {
         let connection = tokio::spawn(connection);
         let request = Request::get(path)
             .header(HOST, host)
-            .header(ACCEPT, "application/json")
             .header(CONNECTION, "close")
             .body(Empty::<Bytes>::new())
             .expect("a path and plain headers");

@@ -14,6 +14,7 @@ pub(crate) mod links;
 pub(crate) mod memory;
 pub(crate) mod models;
 pub(crate) mod perf;
+pub(crate) mod pull;
 pub(crate) mod run;
 pub(crate) mod status;
 pub(crate) mod top;

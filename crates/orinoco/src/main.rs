@@ -34,7 +34,9 @@ fn run(command: Command, json: bool) -> Result<Exit, Faults> {
     match command {
         Command::Run(args) => commands::run::run(&args, json),
         Command::Infer(args) => commands::infer::run(&args, json),
-        Command::Models(ModelsCommand::List(args)) => commands::models::list(&args, json),
+        Command::Models(ModelsCommand::List(args)) if args.cluster => commands::pull::list(args.socket, json),
+        Command::Models(ModelsCommand::List(args)) => commands::models::list(&args.place, json),
+        Command::Models(ModelsCommand::Pull(args)) => commands::pull::run(&args, json),
         Command::Models(ModelsCommand::Show(args)) => commands::models::show(&args, json),
         Command::Models(ModelsCommand::Check(args)) => commands::models::check(&args, json),
         Command::Models(ModelsCommand::Init(args)) => commands::init::run(&args, json),

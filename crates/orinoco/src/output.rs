@@ -168,6 +168,15 @@ pub(crate) fn bar(length: u64, unit: &str) -> ProgressBar {
     ProgressBar::new(length).with_style(ProgressStyle::with_template(&template).expect("constant template"))
 }
 
+/// A bar over `bytes` that are copied, on a terminal only.
+pub(crate) fn bytes_bar(bytes: u64) -> ProgressBar {
+    if !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let template = "{wide_bar} {binary_bytes}/{binary_total_bytes}  {binary_bytes_per_sec}  {eta} left";
+    ProgressBar::new(bytes).with_style(ProgressStyle::with_template(template).expect("constant template"))
+}
+
 /// A line that shows how far a run is, on a terminal only.
 pub(crate) struct ProgressLine {
     bar: ProgressBar,

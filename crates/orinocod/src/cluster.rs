@@ -107,6 +107,9 @@ pub(crate) fn start(
     }
     let (list, own) = (Arc::new(cluster.list().clone()), cluster.seat());
     let others = list.seats.iter().enumerate().filter(|(seat, _)| *seat != own);
+    if spec.share_models {
+        links.set_shares();
+    }
     links.set_others(others.map(|(_, seat)| seat.name.clone()).collect());
     links.check(&links.wanted())?;
     let listen: Vec<String> = cluster.addresses().iter().map(ToString::to_string).collect();
@@ -217,6 +220,11 @@ impl ClusterView {
         }
     }
 
+    /// Returns the name of the cluster.
+    pub(crate) fn cluster_name(&self) -> &str {
+        &self.list.name
+    }
+
     /// Returns the figures of the links between all seats that this one knows.
     fn matrix(&self) -> Vec<LinkFigures> {
         let name = |seat: usize| self.list.seats[seat].name.clone();
@@ -235,7 +243,7 @@ impl ClusterView {
     }
 
     /// Name of this board's seat.
-    fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         &self.list.seats[self.own].name
     }
 

@@ -3,16 +3,19 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use orinoco_api::{Dump, EventJson, Status};
+use orinoco_api::{CLUSTER_MODELS_SCHEMA, ClusterModels, Dump, EventJson, Status};
 use orinoco_board::{ControlSpec, SocketSpec};
-use orinoco_core::{Clock, Diagnosis};
+use orinoco_core::{Clock, Diagnosis, codes};
 use orinoco_otlp::Counts;
 use orinoco_runtime::Monitor;
-use orinoco_server::{Limits, Listeners, LocalSocket, LoopbackListener, Monitored, Server, SocketSetting};
+use orinoco_server::{
+    Limits, Listeners, LocalSocket, LoopbackListener, ModelPart, Monitored, Server, SocketSetting,
+};
 use orinoco_telemetry::Metric;
 
 use crate::cluster::ClusterView;
 use crate::journal::{self, Level};
+use crate::seats::SeatLinks;
 
 /// Opens the control socket and the TCP listener that the board file has, and starts their server; `None` if there are
 /// neither. A socket that the board file does not name and that cannot be created is a warning: the board runs without it.
@@ -48,6 +51,7 @@ pub(crate) struct MonitoredRun {
     monitor: Monitor,
     /// The board's seat in a cluster, where it has one.
     cluster: Option<ClusterView>,
+    links: Arc<SeatLinks>,
     /// Counts of the OTLP exporter, where there is one.
     otlp: Option<Arc<Counts>>,
     /// Whether metrics have the names of Triton Inference Server, too.
@@ -59,10 +63,11 @@ impl MonitoredRun {
     pub(crate) fn new(
         monitor: Monitor,
         cluster: Option<ClusterView>,
+        links: Arc<SeatLinks>,
         otlp: Option<Arc<Counts>>,
         nv_inference: bool,
     ) -> Self {
-        Self { monitor, cluster, otlp, nv_inference }
+        Self { monitor, cluster, links, otlp, nv_inference }
     }
 }
 
@@ -87,5 +92,22 @@ impl Monitored for MonitoredRun {
 
     fn dump(&self) -> Dump {
         self.monitor.dump("request")
+    }
+
+    fn cluster_models(&self) -> Result<ClusterModels, Diagnosis> {
+        let view = self.cluster.as_ref().ok_or_else(|| {
+            let cause = "the daemon's board file has no section [cluster]";
+            Diagnosis::new(&codes::MODEL_COPY, "the board", cause, "see docs/collectives.md, \"Clusters\"")
+        })?;
+        Ok(ClusterModels {
+            schema: CLUSTER_MODELS_SCHEMA.to_owned(),
+            cluster: view.cluster_name().to_owned(),
+            seat: view.name().to_owned(),
+            seats: self.links.models(),
+        })
+    }
+
+    fn model_data(&self, part: &ModelPart) -> Result<Vec<u8>, Diagnosis> {
+        self.links.model_data(part)
     }
 }

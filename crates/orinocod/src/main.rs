@@ -119,7 +119,9 @@ fn run(args: &Args) -> Result<Exit, Faults> {
     if let Some(folder) = &args.sysroot {
         options.sensors = Some(Sysroot::at(folder));
     }
+    let shared = board.clone();
     let running = start(board, options)?;
+    links.share(&shared, &place);
     links.serve(running.served());
     let monitor = running.monitor().clone();
     if let Some(seat) = &seat {
@@ -129,7 +131,13 @@ fn run(args: &Args) -> Result<Exit, Faults> {
     if let Some(server) = &server {
         let counts = exporter.as_ref().map(Exporter::counts);
         let cluster = seat.as_ref().map(HeldSeat::view);
-        server.attach(Arc::new(MonitoredRun::new(monitor.clone(), cluster, counts, nv_inference)));
+        server.attach(Arc::new(MonitoredRun::new(
+            monitor.clone(),
+            cluster,
+            Arc::clone(&links),
+            counts,
+            nv_inference,
+        )));
     }
     journal::log(Level::Info, "running");
     notify(&[NotifyState::Ready]);
@@ -160,12 +168,14 @@ fn reload(path: &Path, place: &Repository, control: &Control, links: &Arc<SeatLi
     match read_board(path, place) {
         Ok(board) => {
             let (links, wanted) = (Arc::clone(links), seats_of(&board));
+            let (shared, place) = (board.clone(), place.clone());
             if let Err(why) = links.check(&wanted) {
                 return report_reload(Err(why.into()));
             }
             control.reload(board, move |done| {
                 if done.is_ok() {
                     links.set_wanted(wanted);
+                    links.share(&shared, &place);
                 }
                 // A run that ends is none that goes on as it was.
                 if done.is_ok() || !stopping.is_stopping() {

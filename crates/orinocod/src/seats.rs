@@ -1,4 +1,5 @@
-//! Models across the boards of a cluster: this board sends images to other seats, and infers those that others send.
+//! Models across the boards of a cluster: this board sends images to other seats, infers those that others send, and lets others copy the
+//! files of its models.
 //!
 //! In each epoch, two boards of which one executes models for the other form a group of their own. The client sends one request at a
 //! time and receives its answer; `wire` has the messages.
@@ -8,7 +9,9 @@ mod faults;
 mod inbox;
 mod links;
 mod messages;
+mod own_models;
 mod server;
+mod transfers;
 mod wire;
 
 use std::collections::BTreeSet;
@@ -24,6 +27,7 @@ use orinoco_collective::{
 use crate::journal::{self, Level};
 
 pub(crate) use links::SeatLinks;
+use transfers::Transfers;
 
 /// Returns the names of the seats that execute models of a board.
 pub(crate) fn seats_of(board: &Board) -> BTreeSet<String> {
@@ -52,7 +56,7 @@ impl EpochLinks {
         links: &Arc<SeatLinks>,
     ) -> Result<Self, CollectiveError> {
         let wanted = links.wanted();
-        let needs = exchange_needs(epoch, list, &wanted)?;
+        let needs = exchange_needs(epoch, list, &wanted, links.shares())?;
         let own = epoch.group.rank();
         let mut this = Self { links: Arc::clone(links), wanted, has_failed: false, stop: Arc::default() };
         for (client, server) in pairs(epoch, &needs) {
@@ -71,7 +75,30 @@ impl EpochLinks {
                 this.has_failed = true;
             }
         }
+        if needs.iter().any(|needs| needs.shares)
+            && let Err(why) = this.start_transfers(epoch, list)?
+        {
+            journal::log(Level::Warning, &format!("models cannot be copied between the boards: {why}"));
+            this.has_failed = true;
+        }
         Ok(this)
+    }
+
+    /// Starts the transfers of models, together with all members of the epoch.
+    fn start_transfers(
+        &self,
+        epoch: &mut Epoch,
+        list: &MemberList,
+    ) -> Result<Result<(), String>, CollectiveError> {
+        let seats = (0..epoch.group.ranks()).map(|rank| list.seats[epoch.seat(rank)].name.clone()).collect();
+        let rank = i32::try_from(epoch.group.rank()).expect("few seats");
+        let group = match epoch.group.split_over_tcp(Some(0), rank) {
+            Ok(group) => group.expect("this rank has named a colour"),
+            Err(JoinError::Split(why)) => return Err(why),
+            Err(why) => return Ok(Err(why.to_string())),
+        };
+        let started = Transfers::start(group, seats, Arc::clone(self.links.clock()));
+        Ok(started.map(|transfers| self.links.set_transfers(transfers)).map_err(|why| why.to_string()))
     }
 
     /// Whether the links are to be made again: one is lost, or the board wants other seats.
@@ -104,24 +131,34 @@ fn start(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), JoinErr
     thread::Builder::new().name(name.to_owned()).spawn(work).map(drop).map_err(JoinError::System)
 }
 
-/// Tells the other members which seats execute models for this board. Returns by rank the seats that do so for it, one bit each.
+/// Requests and offers of one member of an epoch.
+#[derive(Clone, Copy)]
+struct Needs {
+    /// Seats that execute models for it, one bit each.
+    seats: u64,
+    /// Whether it shares the models that it runs.
+    shares: bool,
+}
+
+/// Tells the other members which seats execute models for this board, and whether it shares its models. Returns the same of each rank.
 fn exchange_needs(
     epoch: &mut Epoch,
     list: &MemberList,
     wanted: &BTreeSet<String>,
-) -> Result<Vec<u64>, CollectiveError> {
+    shares: bool,
+) -> Result<Vec<Needs>, CollectiveError> {
     const { assert!(SEATS_MAX <= u64::BITS as usize) }
     let seats = list.seats.iter().enumerate().filter(|(_, seat)| wanted.contains(&seat.name));
     let own = seats.fold(0, |bits, (seat, _)| bits | 1_u64 << seat);
-    let mut all = vec![0; epoch.group.ranks()];
-    epoch.group.all_gather(&[own], &mut all)?;
-    Ok(all)
+    let mut all = vec![0; 2 * epoch.group.ranks()];
+    epoch.group.all_gather(&[own, u64::from(shares)], &mut all)?;
+    Ok(all.chunks_exact(2).map(|needs| Needs { seats: needs[0], shares: needs[1] != 0 }).collect())
 }
 
 /// Ranks of a client and a server each, in an order that is the same on all boards.
-fn pairs(epoch: &Epoch, needs: &[u64]) -> Vec<(usize, usize)> {
+fn pairs(epoch: &Epoch, needs: &[Needs]) -> Vec<(usize, usize)> {
     let ranks = 0..needs.len();
     let all = ranks.clone().flat_map(|client| ranks.clone().map(move |server| (client, server)));
-    all.filter(|(client, server)| client != server && needs[*client] & 1 << epoch.seat(*server) != 0)
+    all.filter(|(client, server)| client != server && needs[*client].seats & 1 << epoch.seat(*server) != 0)
         .collect()
 }

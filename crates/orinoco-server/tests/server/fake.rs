@@ -6,9 +6,15 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use std::time::Duration;
 
-use orinoco_api::{DUMP_SCHEMA, Dump, EVENT_SCHEMA, EventJson, Health, STATUS_SCHEMA, Status};
-use orinoco_core::{Clock, Nanos, Signal, WallTime};
-use orinoco_server::{Limits, Listeners, LocalSocket, LoopbackListener, Monitored, Server, SocketSetting};
+use orinoco_api::{
+    CLUSTER_MODELS_SCHEMA, ClusterModels, DUMP_SCHEMA, Dump, EVENT_SCHEMA, EventJson, Health, STATUS_SCHEMA,
+    SeatModels, SharedFile, SharedModel, Status,
+};
+use orinoco_core::{Clock, Diagnosis, Nanos, Signal, WallTime, codes};
+use orinoco_server::{
+    Limits, Listeners, LocalSocket, LoopbackListener, MODEL_DATA_BYTES_MAX, ModelPart, Monitored, Server,
+    SocketSetting,
+};
 use orinoco_telemetry::{Durations, Metric, MetricKind, MetricValue};
 use serde_json::json;
 use tempfile::TempDir;
@@ -99,6 +105,18 @@ impl FakeBoard {
     }
 }
 
+/// Size of the model file that the fake board's neighbour shares.
+pub(crate) const MODEL_BYTES: u64 = MODEL_DATA_BYTES_MAX + 17;
+
+/// Returns a path with the query that it needs.
+pub(crate) fn target(path: &str) -> String {
+    let query = match path {
+        "/v1/cluster/model-data" => "?seat=east&model=person&file=1%2Fmodel.onnx&offset=0",
+        _ => "",
+    };
+    format!("{path}{query}")
+}
+
 impl Monitored for FakeBoard {
     fn status(&self) -> Status {
         self.statuses.fetch_add(1, Ordering::SeqCst);
@@ -132,6 +150,34 @@ impl Monitored for FakeBoard {
             trace: Vec::new(),
             trace_lost: 0,
         }
+    }
+
+    fn cluster_models(&self) -> Result<ClusterModels, Diagnosis> {
+        let file =
+            SharedFile { path: "1/model.onnx".to_owned(), bytes: MODEL_BYTES, sha256: "0f".repeat(32) };
+        let person = SharedModel { name: "person".to_owned(), version: Some(1), files: vec![file] };
+        let east = SeatModels { seat: "east".to_owned(), models: vec![person], fault: None };
+        Ok(ClusterModels {
+            schema: CLUSTER_MODELS_SCHEMA.to_owned(),
+            cluster: "crossing".to_owned(),
+            seat: "north".to_owned(),
+            seats: vec![east],
+        })
+    }
+
+    fn model_data(&self, part: &ModelPart) -> Result<Vec<u8>, Diagnosis> {
+        let ModelPart { seat, model, file, offset } = part;
+        if (seat.as_str(), model.as_str(), file.as_str()) != ("east", "person", "1/model.onnx") {
+            let cause = "no other board of the epoch has this seat";
+            return Err(Diagnosis::new(
+                &codes::MODEL_COPY,
+                format!("seat {seat}"),
+                cause,
+                "see `orinoco status`",
+            ));
+        }
+        let bytes = MODEL_BYTES.saturating_sub(*offset).min(MODEL_DATA_BYTES_MAX);
+        Ok(vec![b'x'; usize::try_from(bytes).expect("1 MiB at most")])
     }
 }
 

@@ -7,7 +7,7 @@ use orinoco_server::{Limits, ROUTES, Route};
 use serde_json::Value;
 
 use crate::client::Answer;
-use crate::fake::Served;
+use crate::fake::{Served, target};
 
 fn docs() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs")
@@ -46,7 +46,10 @@ fn refused(document: &Value, path: &str, method: &str, answer: &Answer) -> Optio
     if content.is_null() {
         return Some(format!("{} with {content_type} is not in the document", answer.status));
     }
-    let file = content["schema"]["$ref"].as_str()?;
+    let Some(file) = content["schema"]["$ref"].as_str() else {
+        // Bytes.
+        return (content_type == "application/json").then(|| "it has no schema".to_owned());
+    };
     let (mut schemas, mut compiler) = (boon::Schemas::new(), boon::Compiler::new());
     let place = docs().join(file).canonicalize().expect("the schema's file").display().to_string();
     let schema = compiler.compile(&place, &mut schemas).expect("a schema of draft 2020-12");
@@ -69,6 +72,15 @@ fn answers_are_as_the_file_says() {
         check("GET", path, 200, running.unix().get(path));
     }
     check("POST", "/v1/dump", 200, running.unix().request("POST", "/v1/dump", "Host: localhost\r\n"));
+    for path in ["/v1/cluster/models", "/v1/cluster/model-data"] {
+        let check_query = |status: u16, answer: Answer| check("GET", path, status, answer);
+        check_query(503, starting.unix().get(&target(path)));
+        check_query(200, running.unix().get(&target(path)));
+        check_query(403, running.tcp().request("GET", &target(path), &running.host()));
+    }
+    let absent = target("/v1/cluster/model-data").replace("east", "west");
+    check("GET", "/v1/cluster/model-data", 502, running.unix().get(&absent));
+    check("GET", "/v1/cluster/model-data", 400, running.unix().get("/v1/cluster/model-data"));
     for route in ROUTES {
         let body = "Host: localhost\r\nContent-Length: 7\r\n";
         check("GET", route.path, 413, running.unix().request("GET", route.path, body));

@@ -1,14 +1,15 @@
 //! Paths, methods and bodies.
 
-use orinoco_server::{Limits, PROMETHEUS_CONTENT_TYPE, ROUTES};
+use orinoco_server::{Limits, MODEL_DATA_BYTES_MAX, PROMETHEUS_CONTENT_TYPE, ROUTES};
 use serde_json::json;
 
-use crate::fake::Served;
+use crate::fake::{MODEL_BYTES, Served, target};
 
 fn content_type(path: &str) -> &'static str {
     match path {
         "/metrics" => PROMETHEUS_CONTENT_TYPE,
         "/v1/events" => "text/event-stream",
+        "/v1/cluster/model-data" => "application/octet-stream",
         _ => "application/json",
     }
 }
@@ -19,7 +20,7 @@ fn every_path_is_served_on_the_socket_with_its_methods() {
     for route in ROUTES {
         for method in ["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"] {
             let mut client = served.unix();
-            client.send(&format!("{method} {} HTTP/1.1\r\nHost: any name\r\n\r\n", route.path));
+            client.send(&format!("{method} {} HTTP/1.1\r\nHost: any name\r\n\r\n", target(route.path)));
             let (status, headers) = client.head().expect("an answer");
             let place = format!("{method} {}: {headers:?}", route.path);
             if route.methods.contains(&method) {
@@ -59,6 +60,31 @@ fn over_tcp_get_and_head_are_served_and_no_dump() {
     }
     let dump = served.tcp().request("GET", "/v1/dump", &served.host());
     assert_eq!(dump.cause(), "it is served on the Unix socket only");
+}
+
+#[test]
+fn a_file_of_another_board_comes_in_parts() {
+    let served = Served::new(Limits::default());
+    let part = |offset: u64| {
+        let path =
+            format!("/v1/cluster/model-data?seat=east&model=person&file=1%2Fmodel.onnx&offset={offset}");
+        served.unix().get(&path)
+    };
+    let lengths =
+        [0, MODEL_DATA_BYTES_MAX, MODEL_BYTES, u64::MAX].map(|offset| part(offset).body.len() as u64);
+    assert_eq!(lengths, [MODEL_DATA_BYTES_MAX, MODEL_BYTES - MODEL_DATA_BYTES_MAX, 0, 0]);
+    let absent =
+        served.unix().get("/v1/cluster/model-data?seat=west&model=person&file=1%2Fmodel.onnx&offset=0");
+    assert_eq!((absent.status, absent.cause().as_str()), (502, "no other board of the epoch has this seat"));
+    for query in [
+        "",
+        "?seat=east&model=person&file=a",
+        "?seat=east&model=person&file=a&offset=-1",
+        "?offset=0&to=/etc",
+    ] {
+        let refused = served.unix().get(&format!("/v1/cluster/model-data{query}"));
+        assert_eq!(refused.status, 400, "{query}: {}", refused.body);
+    }
 }
 
 #[test]

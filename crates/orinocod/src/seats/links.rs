@@ -2,13 +2,21 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread;
 
+use orinoco_api::SeatModels;
+use orinoco_board::Board;
 use orinoco_core::{Clock, Diagnosis, codes};
+use orinoco_model::Repository;
 use orinoco_runtime::{SeatBatch, Seats, ServedModels};
+use orinoco_server::ModelPart;
 use orinoco_telemetry::MissCause;
 
 use super::faults::{offline, overloaded};
 use super::inbox::{Inbox, NotTaken};
+use super::own_models::{HashedModels, Hashes, OwnModels};
+use super::transfers::Transfers;
+use crate::journal::{self, Level};
 
 /// Links of this board with the seats that execute its models, and what it executes for others.
 pub(crate) struct SeatLinks {
@@ -16,6 +24,8 @@ pub(crate) struct SeatLinks {
     served: OnceLock<ServedModels>,
     /// Names of the other seats of the list, once this board has its own.
     others: OnceLock<Vec<String>>,
+    /// Hashes of the files of this board's models. A thread that hashes holds the lock.
+    hashes: Mutex<Hashes>,
     clock: Arc<dyn Clock>,
 }
 
@@ -25,11 +35,25 @@ struct State {
     wanted: BTreeSet<String>,
     /// Batches for the clients' threads, by seat.
     links: BTreeMap<String, Arc<Inbox>>,
+    /// Whether this board shares the models that it runs.
+    shares: bool,
+    /// Number of times that the board's models were opened to be shared.
+    generation: u32,
+    /// The models that are shared, and their generation.
+    own: Option<(u32, Arc<HashedModels>)>,
+    /// Transfers of the epoch, if a board shares models.
+    transfers: Option<Arc<Transfers>>,
 }
 
 impl SeatLinks {
     pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
-        Self { state: Mutex::default(), served: OnceLock::new(), others: OnceLock::new(), clock }
+        Self {
+            state: Mutex::default(),
+            served: OnceLock::new(),
+            others: OnceLock::new(),
+            hashes: Mutex::default(),
+            clock,
+        }
     }
 
     /// Lets other seats use the models of the running board.
@@ -77,9 +101,91 @@ impl SeatLinks {
         inbox
     }
 
-    /// Ends all links. Batches that wait are answered with a fault.
+    /// Lets other boards copy the models that this board runs.
+    pub(crate) fn set_shares(&self) {
+        self.lock().shares = true;
+    }
+
+    pub(super) fn clock(&self) -> &Arc<dyn Clock> {
+        &self.clock
+    }
+
+    pub(super) fn shares(&self) -> bool {
+        self.lock().shares
+    }
+
+    /// Shares the models of the board that runs now, as soon as their files are hashed.
+    pub(crate) fn share(self: &Arc<Self>, board: &Board, place: &Repository) {
+        if !self.shares() {
+            return;
+        }
+        let own = OwnModels::open(board, place);
+        let generation = {
+            let mut state = self.lock();
+            state.generation += 1;
+            state.generation
+        };
+        let this = Arc::clone(self);
+        let hash = move || {
+            let hashed = own.hash(&mut this.hashes.lock().unwrap_or_else(PoisonError::into_inner));
+            let mut state = this.lock();
+            if state.own.as_ref().is_none_or(|(known, _)| *known < generation) {
+                state.own = Some((generation, Arc::new(hashed)));
+                drop(state);
+                this.publish();
+            }
+        };
+        if let Err(why) = thread::Builder::new().name("model-hash".to_owned()).spawn(hash) {
+            journal::log(Level::Warning, &format!("models are not shared with the cluster: {why}"));
+        }
+    }
+
+    /// Uses the transfers of an epoch.
+    pub(super) fn set_transfers(&self, transfers: Transfers) {
+        self.lock().transfers = Some(Arc::new(transfers));
+        self.publish();
+    }
+
+    /// Registers this board's models with the transfers of the epoch.
+    fn publish(&self) {
+        let (transfers, own) = {
+            let state = self.lock();
+            (state.transfers.clone(), state.own.clone())
+        };
+        if let (Some(transfers), Some((generation, own))) = (transfers, own)
+            && let Err(why) = transfers.share(generation, &own)
+        {
+            journal::log(Level::Warning, &format!("models are not shared with the cluster: {why}"));
+        }
+    }
+
+    /// Asks the other boards of the epoch for the models that they share.
+    pub(crate) fn models(&self) -> Vec<SeatModels> {
+        let transfers = self.lock().transfers.clone();
+        transfers.map_or_else(Vec::new, |transfers| transfers.models())
+    }
+
+    /// Reads a part of a file of another board's model.
+    ///
+    /// # Errors
+    /// `E1008`
+    pub(crate) fn model_data(&self, part: &ModelPart) -> Result<Vec<u8>, Diagnosis> {
+        let transfers = self.lock().transfers.clone();
+        let transfers = transfers.ok_or_else(|| {
+            let cause = "this board is in no epoch in which a board shares models";
+            let next = "see `orinoco status`, and set `share_models = true` in [cluster] on the board that has the model";
+            Diagnosis::new(&codes::MODEL_COPY, format!("seat {}", part.seat), cause, next)
+        })?;
+        transfers.read(part)
+    }
+
+    /// Ends all links and transfers. Batches that wait are answered with a fault.
     pub(super) fn unlink_all(&self) {
-        let links = std::mem::take(&mut self.lock().links);
+        let (links, transfers) = {
+            let mut state = self.lock();
+            (std::mem::take(&mut state.links), state.transfers.take())
+        };
+        drop(transfers);
         for (seat, inbox) in links {
             inbox.close().into_iter().for_each(|batch| batch.fail(offline(&seat)));
         }

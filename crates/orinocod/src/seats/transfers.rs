@@ -1,0 +1,213 @@
+//! Model files between the boards of an epoch, by one-sided transfers: a board registers the files of its models as regions, and a list of
+//! them as the region [`LIST`]. The others read regions without its taking part.
+
+use std::fs::File;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use orinoco_api::{SeatModels, SharedModel};
+use orinoco_collective::TcpGroup;
+use orinoco_collective::transfer::{
+    Access, Region, RegionHandle, TransferAgent, TransferError, TransferOptions,
+};
+use orinoco_core::{Clock, Diagnosis, Nanos, codes};
+use orinoco_server::{MODEL_DATA_BYTES_MAX, ModelPart};
+use serde::{Deserialize, Serialize};
+
+use super::own_models::HashedModels;
+
+/// Region with the list of a board's models, as JSON.
+const LIST: &str = "models";
+/// Version of the list's format.
+const LIST_VERSION: u32 = 1;
+/// Maximum size of a list: [`FILES_MAX`](super::own_models::FILES_MAX) files with paths of 1 KiB.
+const LIST_BYTES_MAX: u64 = 2 << 20;
+/// Longest wait for another board. The control socket waits for 3 s.
+const WAIT_MAX: Duration = Duration::from_millis(2500);
+
+/// Transfers of one epoch. Dropping it ends them.
+pub(super) struct Transfers {
+    agent: TransferAgent,
+    /// Names of the seats, by rank.
+    seats: Vec<String>,
+    own: Mutex<OwnRegions>,
+    /// Lists of the other boards that were read last, by rank.
+    lists: Mutex<Vec<Option<Arc<List>>>>,
+    clock: Arc<dyn Clock>,
+}
+
+/// Regions of this board.
+#[derive(Default)]
+struct OwnRegions {
+    /// Generation of the models, from 1.
+    generation: u32,
+    handles: Vec<RegionHandle>,
+}
+
+/// Models of a board, as it shares them.
+#[derive(Serialize, Deserialize)]
+struct List {
+    version: u32,
+    /// Raised with each list, so that files of two lists have regions of different names.
+    generation: u32,
+    models: Vec<SharedModel>,
+}
+
+impl Transfers {
+    /// Starts the transfers of a group, whose ranks have the seats with these names.
+    pub(super) fn start(
+        group: TcpGroup,
+        seats: Vec<String>,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self, TransferError> {
+        let agent = TransferAgent::start(group)?;
+        let lists = Mutex::new((0..seats.len()).map(|_| None).collect());
+        Ok(Self { agent, seats, own: Mutex::default(), lists, clock })
+    }
+
+    /// Shares these models with the other boards, instead of those before.
+    pub(super) fn share(&self, generation: u32, own: &HashedModels) -> Result<(), TransferError> {
+        let mut regions = lock(&self.own);
+        if generation <= regions.generation {
+            return Ok(());
+        }
+        let list = List { version: LIST_VERSION, generation, models: own.models.clone() };
+        let json = serde_json::to_vec(&list).expect("a list has only text keys");
+        let mut handles = Vec::new();
+        for (model, (shared, files)) in own.models.iter().zip(&own.files).enumerate() {
+            for (number, (about, file)) in shared.files.iter().zip(files).enumerate() {
+                let region = region_of(file, about.bytes)?;
+                let name = file_region(generation, model, number);
+                handles.push(self.agent.register(&name, region, Access::Read)?);
+            }
+        }
+        // The list has the same name as the one before.
+        regions.handles.clear();
+        handles.push(self.agent.register(LIST, Region::from(json), Access::Read)?);
+        *regions = OwnRegions { generation, handles };
+        Ok(())
+    }
+
+    /// Asks the other boards for the models that they share.
+    pub(super) fn models(&self) -> Vec<SeatModels> {
+        let until = self.clock.now() + WAIT_MAX;
+        let others = (0..self.seats.len()).filter(|rank| *rank != self.agent.rank());
+        let ask = |rank: usize| {
+            let asked = self.read_list(rank, until);
+            let seat = self.seats[rank].clone();
+            match asked {
+                Ok(list) => SeatModels {
+                    seat,
+                    models: list.map_or_else(Vec::new, |list| list.models.clone()),
+                    fault: None,
+                },
+                Err(why) => SeatModels { seat, models: Vec::new(), fault: Some(why) },
+            }
+        };
+        // All at once, so that one that does not answer holds up no other.
+        thread::scope(|scope| {
+            let asked: Vec<_> = others.map(|rank| scope.spawn(move || ask(rank))).collect();
+            asked.into_iter().map(|asked| asked.join().expect("no panic")).collect()
+        })
+    }
+
+    /// Reads a part of a file of another board's model: up to [`MODEL_DATA_BYTES_MAX`] bytes, none at the end of the file.
+    pub(super) fn read(&self, part: &ModelPart) -> Result<Vec<u8>, Diagnosis> {
+        let until = self.clock.now() + WAIT_MAX;
+        let others = |rank: &usize| *rank != self.agent.rank();
+        let rank = self.seats.iter().position(|seat| *seat == part.seat).filter(others);
+        let rank = rank.ok_or_else(|| {
+            let next = "see the members of the epoch with `orinoco status`";
+            refused(part, "no other board of the epoch has this seat".to_owned(), next)
+        })?;
+        let known = lock(&self.lists)[rank].clone();
+        if let Some(list) = known {
+            match self.read_file(rank, &list, part, until) {
+                Some(Err(TransferError::Refused { .. })) | None => {}
+                Some(read) => return read.map_err(|why| refused(part, cause_of(why), RETRY)),
+            }
+        }
+        // It shares other models since.
+        let list = self.read_list(rank, until).map_err(|why| refused(part, why, RETRY))?;
+        let read = list.and_then(|list| self.read_file(rank, &list, part, until));
+        let read = read.ok_or_else(|| {
+            let next = "see what is shared with `orinoco models list --cluster`";
+            refused(part, "the seat shares no such file".to_owned(), next)
+        })?;
+        read.map_err(|why| refused(part, cause_of(why), RETRY))
+    }
+
+    /// Reads the list of another board; none if that board shares nothing.
+    fn read_list(&self, rank: usize, until: Nanos) -> Result<Option<Arc<List>>, String> {
+        let regions = self.agent.regions(rank, self.rest(until)).map_err(cause_of)?;
+        let Some(region) = regions.iter().find(|region| region.name == LIST) else { return Ok(None) };
+        if region.bytes > LIST_BYTES_MAX {
+            return Err("its list of models is too long".to_owned());
+        }
+        let mut json = vec![0; usize::try_from(region.bytes).expect("2 MiB at most")];
+        self.agent.get(rank, LIST, 0, &mut json, self.options(until)).map_err(cause_of)?;
+        let list: List = serde_json::from_slice(&json)
+            .map_err(|why| format!("its list of models cannot be read: {why}"))?;
+        if list.version != LIST_VERSION {
+            return Err(format!("its list of models has version {}, not {LIST_VERSION}", list.version));
+        }
+        let list = Arc::new(list);
+        lock(&self.lists)[rank] = Some(Arc::clone(&list));
+        Ok(Some(list))
+    }
+
+    /// Reads a part of a file; `None` if the list does not have it.
+    fn read_file(
+        &self,
+        rank: usize,
+        list: &List,
+        part: &ModelPart,
+        until: Nanos,
+    ) -> Option<Result<Vec<u8>, TransferError>> {
+        let model = list.models.iter().position(|model| model.name == part.model)?;
+        let number = list.models[model].files.iter().position(|file| file.path == part.file)?;
+        let rest = list.models[model].files[number].bytes.saturating_sub(part.offset);
+        let bytes = rest.min(MODEL_DATA_BYTES_MAX);
+        let mut data = vec![0; usize::try_from(bytes).expect("1 MiB at most")];
+        let region = file_region(list.generation, model, number);
+        Some(self.agent.get(rank, &region, part.offset, &mut data, self.options(until)).map(|()| data))
+    }
+
+    fn rest(&self, until: Nanos) -> Duration {
+        until.since(self.clock.now())
+    }
+
+    fn options(&self, until: Nanos) -> TransferOptions {
+        TransferOptions { deadline: self.rest(until), ..TransferOptions::default() }
+    }
+}
+
+/// The words of a fault, without the rank: the subject is the seat.
+fn cause_of(why: TransferError) -> String {
+    match why {
+        TransferError::RankFailed { cause, .. } => format!("it {cause}"),
+        TransferError::Late { waited, .. } => format!("it did not answer within {} ms", waited.as_millis()),
+        other => other.to_string(),
+    }
+}
+
+/// Next step after a fault that may not last.
+const RETRY: &str = "try again; see `orinoco status`, and the journal of that board";
+
+fn refused(part: &ModelPart, cause: String, next: &str) -> Diagnosis {
+    let subject = format!("seat {}, model {}, file {}", part.seat, part.model, part.file);
+    Diagnosis::new(&codes::MODEL_COPY, subject, cause, next)
+}
+
+fn region_of(file: &File, bytes: u64) -> Result<Region, TransferError> {
+    Region::file(file.try_clone().map_err(TransferError::File)?, bytes)
+}
+
+fn file_region(generation: u32, model: usize, file: usize) -> String {
+    format!("{generation}/{model}/{file}")
+}
+
+fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
