@@ -303,17 +303,18 @@ fn a_board_copies_the_models_that_another_runs() {
     let in_use = ours.join("person-nano/3/model.onnx");
     fs::write(&in_use, "another graph").expect("written");
     let refused = pull("person-nano", &["--seat", "a"]);
-    assert_one_sentence(&refused, 3, "E1008", &["3/model.onnx", "another file of this name"]);
+    assert_one_sentence(&refused, 3, "E1008", &["3/model.onnx", "not overwritten"]);
     assert_eq!(fs::read_to_string(&in_use).expect("kept"), "another graph");
     let left = fs::read_dir(&ours).expect("a folder").flatten().map(|entry| entry.file_name());
     assert_eq!(left.collect::<Vec<_>>(), ["person-nano"], "nothing else is left");
 
-    assert_one_sentence(
-        &pull("plates", &[]),
-        3,
-        "E1008",
-        &["plates", "no other board of the cluster shares"],
-    );
+    // Daemons load the highest version, so a lower one would not be used.
+    let higher = ours.join("person-nano/9");
+    fs::create_dir(&higher).expect("created");
+    fs::copy(&in_use, higher.join("model.onnx")).expect("copied");
+    assert_one_sentence(&pull("person-nano", &[]), 3, "E1008", &["version 9", "instead of version 3"]);
+
+    assert_one_sentence(&pull("plates", &[]), 3, "E1008", &["plates", "no other board of the epoch shares"]);
     assert_one_sentence(&pull("person-nano", &["--seat", "c"]), 3, "E1008", &["seat c does not share"]);
     for daemon in [a, b] {
         signal(&daemon.child, "TERM");

@@ -88,6 +88,8 @@ pub struct SharedFile {
     pub bytes: u64,
     /// SHA-256 of the file in hex.
     pub sha256: String,
+    /// Whether it is the ONNX file, or has weights of it.
+    pub graph: bool,
 }
 
 impl SharedModel {

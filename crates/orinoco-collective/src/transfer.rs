@@ -1,4 +1,4 @@
-//! One-sided transfers between ranks: a rank registers *regions*, which are memory or files, and others put bytes into them and get
+//! One-sided transfers between ranks: a rank registers *regions*, which are memory of its process, memory of a device or files, and others put bytes into them and get
 //! bytes out of them. The program of the owner takes no part: a thread of its [`TransferAgent`] serves them.
 //!
 //! An agent takes over a [`TcpGroup`]: its connections, with their authentication and encryption, and its heartbeats. One thread for
@@ -49,7 +49,7 @@ use worker::Worker;
 pub use error::{RefusalReason, TransferError};
 pub use notification::Notification;
 pub use options::TransferOptions;
-pub use region::{Access, Region, RegionHandle, RegionInfo, Tier};
+pub use region::{Access, DeviceMemory, Region, RegionHandle, RegionInfo, Tier};
 
 /// One rank's end of all transfers with the other ranks of a group.
 ///

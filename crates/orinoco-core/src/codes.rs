@@ -246,8 +246,8 @@ codes! {
     MODEL_COPY "E1008" RunFailed "a model that cannot be copied from another board"
         "`orinoco models pull` copies the files of a model from another board of the cluster, through the daemons of both. That board must be \
          in the cluster's epoch (`orinoco status`), run the model, and have `share_models = true` in [cluster] of its board file. `orinoco \
-         models list --cluster` shows what the boards share. Nothing in the repository is changed before all files are copied and their \
-         SHA-256 hashes are as on the other board."
+         models list --cluster` shows what the boards share. `pull` first copies all files and compares their \
+         SHA-256 hashes with those of the other board; until then, the model in the repository stays as it was."
 }
 
 #[cfg(test)]

@@ -51,7 +51,7 @@ impl Repository {
     }
 }
 
-fn is_onnx(file: &Path) -> bool {
+pub(crate) fn is_onnx(file: &Path) -> bool {
     file.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("onnx"))
 }
 

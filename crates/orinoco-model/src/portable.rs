@@ -2,9 +2,11 @@
 
 use std::path::{Component, Path, PathBuf};
 
+use orinoco_config::Faults;
 use orinoco_core::{Diagnosis, codes};
 
-use crate::repository::{Repository, newest_version};
+use crate::files::{is_onnx, weight_files};
+use crate::repository::Repository;
 
 /// Maximum length of the path of a portable file, in bytes.
 const PATH_BYTES_MAX: usize = 1024;
@@ -14,7 +16,7 @@ const PATH_BYTES_MAX: usize = 1024;
 pub struct PortableModel {
     /// Name of its folder.
     pub name: String,
-    /// Its version, the highest in the folder; `None` where the description names the ONNX file.
+    /// Version of its ONNX file; `None` where the description names the file.
     pub version: Option<u32>,
     /// Its files, sorted by path. The description is among them.
     pub files: Vec<PortableFile>,
@@ -27,40 +29,51 @@ pub struct PortableFile {
     pub path: String,
     /// The file on this machine.
     pub file: PathBuf,
+    /// Whether it is the ONNX file, or has weights of it.
+    pub is_graph: bool,
 }
 
 impl Repository {
     /// Returns the files of the model `text`. Files in the data folders get the paths by which the description names them.
     ///
     /// # Errors
-    /// [`codes::MODEL_NOT_FOUND`] if the model has no description, or needs a file outside its folder and the data folders.
-    pub fn portable(&self, text: &str) -> Result<PortableModel, Diagnosis> {
+    /// [`codes::MODEL_NOT_FOUND`] if the model has no description, or needs a file outside its folder and the data folders; and
+    /// those of reading the description.
+    pub fn portable(&self, text: &str) -> Result<PortableModel, Faults> {
         let refused = |cause: String, next: &str| Diagnosis::new(&codes::MODEL_NOT_FOUND, text, cause, next);
-        let files = self.files(text);
-        let description = files.iter().find(|file| file.ends_with("model.toml")).ok_or_else(|| {
+        let model = self.read_description(text)?.ok_or_else(|| {
             refused("it has no model.toml".to_owned(), "write one with `orinoco models init`")
         })?;
+        let description = model.described_by.as_deref().unwrap_or(Path::new(""));
         let folder = description.parent().unwrap_or(Path::new(""));
         let absolute = std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned());
         let name = absolute.file_name().and_then(|name| name.to_str());
-        let name = name.filter(|name| is_portable(name)).ok_or_else(|| {
-            refused("its folder's name is no name for a model".to_owned(), "rename the folder")
+        let name = name.filter(|name| is_portable(name) && description.ends_with("model.toml"));
+        let name = name.ok_or_else(|| {
+            let cause = "its description is not a model.toml in a folder with the name of the model";
+            refused(cause.to_owned(), "give it such a folder")
         })?;
         let roots: Vec<&Path> =
             std::iter::once(folder).chain(self.data.iter().map(PathBuf::as_path)).collect();
-        let place = |file: &PathBuf| {
+        let weights = weight_files(&model.file);
+        let place = |file: PathBuf| {
             let path = roots.iter().find_map(|root| file.strip_prefix(root).ok()?.to_str());
-            let path = path.filter(|path| is_portable(path)).ok_or_else(|| {
+            let path = path.filter(|path| is_portable(path)).map(str::to_owned).ok_or_else(|| {
                 let cause = format!("it needs {}, which is outside its folder", file.display());
                 refused(cause, "move the file into the folder of the model")
             })?;
-            Ok(PortableFile { path: path.to_owned(), file: file.clone() })
+            let is_graph = file == model.file || weights.contains(&file);
+            Ok(PortableFile { path, file, is_graph })
         };
-        let mut files = files.iter().map(place).collect::<Result<Vec<_>, Diagnosis>>()?;
+        // Other versions, and their weights, are not part of it.
+        let is_used = |file: &PathBuf| !is_onnx(file) || *file == model.file;
+        let (files, unused): (Vec<PathBuf>, Vec<PathBuf>) = self.files(text).into_iter().partition(is_used);
+        let theirs: Vec<PathBuf> = unused.iter().flat_map(|file| weight_files(file)).collect();
+        let files = files.into_iter().filter(|file| !theirs.contains(file) || weights.contains(file));
+        let mut files = files.map(place).collect::<Result<Vec<_>, Diagnosis>>()?;
         files.sort_by(|a, b| a.path.cmp(&b.path));
-        let newest = newest_version(folder);
-        let version = newest.filter(|onnx| files.iter().any(|file| file.file == *onnx));
-        let version = version.and_then(|onnx| version_of(onnx.strip_prefix(folder).ok()?.to_str()?));
+        let graph = files.iter().find(|file| file.file == model.file);
+        let version = graph.and_then(|graph| version_of(&graph.path));
         Ok(PortableModel { name: name.to_owned(), version, files })
     }
 }
@@ -92,7 +105,8 @@ mod tests {
 
     use super::*;
 
-    const DESCRIPTION: &str = "version = 1\nname = 'm'\n[input]\nwidth = 8\nheight = 8\n[output]\nhead = 'classification'\n";
+    const DESCRIPTION: &str =
+        "version = 1\nname = 'm'\n[input]\nwidth = 8\nheight = 8\n[output]\nhead = 'classification'\n";
 
     fn write(path: PathBuf, text: &str) {
         fs::create_dir_all(path.parent().expect("a folder")).expect("created");
@@ -115,6 +129,12 @@ mod tests {
         let model = repository.portable("m").expect("portable");
         assert_eq!((model.name.as_str(), model.version), ("m", Some(3)));
         assert_eq!(paths(&model), ["3/model.onnx", "labels/two.txt", "model.toml"]);
+        assert_eq!(model.files.iter().map(|file| file.is_graph).collect::<Vec<_>>(), [true, false, false]);
+
+        let pinned =
+            repository.portable(&at("models/m/1/model.onnx").display().to_string()).expect("portable");
+        assert_eq!((pinned.name.as_str(), pinned.version), ("m", Some(1)));
+        assert_eq!(paths(&pinned), ["1/model.onnx", "labels/two.txt", "model.toml"]);
     }
 
     #[test]
@@ -132,12 +152,13 @@ mod tests {
 
         write(at("models/o/model.toml"), &named("../../other/o.onnx"));
         write(at("other/o.onnx"), "graph");
-        let why = repository.portable("o").expect_err("outside");
-        assert!(why.cause.contains("o.onnx, which is outside its folder"), "{why}");
+        let why = repository.portable("o").expect_err("outside").to_string();
+        assert!(why.contains("o.onnx, which is outside its folder"), "{why}");
 
         write(at("lone/1/model.onnx"), "graph");
         let lone = at("lone/1/model.onnx").display().to_string();
-        assert!(repository.portable(&lone).expect_err("undescribed").cause.contains("no model.toml"));
+        let why = repository.portable(&lone).expect_err("undescribed").to_string();
+        assert!(why.contains("no model.toml"), "{why}");
     }
 
     #[test]

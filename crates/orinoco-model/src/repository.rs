@@ -30,7 +30,8 @@ impl Repository {
             for dir in entries.map(|entry| entry.path()).filter(|dir| dir.join("model.toml").is_file()) {
                 let name =
                     dir.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-                if !found.iter().any(|(known, _)| *known == name) {
+                // Hidden folders are of copies that are under way.
+                if !name.starts_with('.') && !found.iter().any(|(known, _)| *known == name) {
                     found.push((name, dir));
                 }
             }

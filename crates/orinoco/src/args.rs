@@ -128,7 +128,7 @@ pub(crate) enum ModelsCommand {
 pub(crate) struct ListArgs {
     #[command(flatten)]
     pub(crate) place: WhereArgs,
-    /// List what the other boards of the cluster share (`share_models` in their board files) instead
+    /// List the models that other boards of the cluster share (`share_models` in their board files), not those of the repository
     #[arg(long, conflicts_with_all = ["models", "data"])]
     pub(crate) cluster: bool,
     /// Control socket of the daemon, with --cluster [default: $ORINOCO_SOCKET, else /run/orinoco/orinoco.sock]
@@ -141,10 +141,10 @@ pub(crate) struct PullArgs {
     /// Name of the model, as `orinoco models list --cluster` shows it
     #[arg(value_name = "MODEL")]
     pub(crate) model: String,
-    /// Seat to copy from; may be left out if all seats that share the model have the same files
+    /// Seat to copy from; needed only if seats share different files of this model
     #[arg(long, value_name = "SEAT")]
     pub(crate) seat: Option<String>,
-    /// Model repository to copy to [default: $ORINOCO_MODELS, else the one that has the model, else /var/lib/orinoco/models]
+    /// Model repository to copy to [default: $ORINOCO_MODELS, else models or /var/lib/orinoco/models if it has the model, else the latter]
     #[arg(long, value_name = "DIR")]
     pub(crate) models: Option<PathBuf>,
     /// Control socket of the daemon [default: $ORINOCO_SOCKET, else /run/orinoco/orinoco.sock]

@@ -119,9 +119,9 @@ fn run(args: &Args) -> Result<Exit, Faults> {
     if let Some(folder) = &args.sysroot {
         options.sensors = Some(Sysroot::at(folder));
     }
-    let shared = board.clone();
+    let own_models = links.open_models(&board, &place);
     let running = start(board, options)?;
-    links.share(&shared, &place);
+    own_models.into_iter().for_each(|own| links.share(own));
     links.serve(running.served());
     let monitor = running.monitor().clone();
     if let Some(seat) = &seat {
@@ -168,14 +168,14 @@ fn reload(path: &Path, place: &Repository, control: &Control, links: &Arc<SeatLi
     match read_board(path, place) {
         Ok(board) => {
             let (links, wanted) = (Arc::clone(links), seats_of(&board));
-            let (shared, place) = (board.clone(), place.clone());
+            let own_models = links.open_models(&board, place);
             if let Err(why) = links.check(&wanted) {
                 return report_reload(Err(why.into()));
             }
             control.reload(board, move |done| {
                 if done.is_ok() {
                     links.set_wanted(wanted);
-                    links.share(&shared, &place);
+                    own_models.into_iter().for_each(|own| links.share(own));
                 }
                 // A run that ends is none that goes on as it was.
                 if done.is_ok() || !stopping.is_stopping() {

@@ -16,6 +16,7 @@ pub(crate) fn test() -> Result<()> {
     let measured = step("captured graphs and preprocessing", command(&[orinoco, "bench", "graph"]));
     outcomes.push(measured.context("`make test-gpu` needs an NVIDIA GPU and its driver")?);
     outcomes.push(step("kernels and driver", tests(&["device", "kernels"]))?);
+    outcomes.push(step("transfers between ranks with GPU memory", tests(&["transfers"]))?);
     outcomes.push(sanitizer()?);
     outcomes.push(step("pipelines on the GPU", tests(&["cuda"]))?);
     let check = command(&[orinoco, "models", "check", "--engine", "ort-cuda", "person-nano"]);

@@ -2,6 +2,7 @@ use std::fmt;
 use std::io;
 use std::time::Duration;
 
+use rustix::io::Errno;
 use thiserror::Error;
 
 use super::limits::{NAME_BYTES_MAX, REGIONS_MAX};
@@ -156,9 +157,14 @@ impl RefusalReason {
         }
     }
 
-    /// The reason of a file's owner after an error of the system.
+    /// The reason of an owner whose file or device has this error. One without a number of the system's is reported as `EIO`.
     pub(super) fn of_storage(error: &io::Error) -> Self {
-        Self::Storage { errno: error.raw_os_error().map_or(0, i32::unsigned_abs) }
+        let errno = match (error.raw_os_error(), error.kind()) {
+            (Some(errno), _) => errno.unsigned_abs(),
+            (None, io::ErrorKind::UnexpectedEof) => 0,
+            (None, _) => Errno::IO.raw_os_error().unsigned_abs(),
+        };
+        Self::Storage { errno }
     }
 }
 
@@ -178,7 +184,7 @@ impl fmt::Display for RefusalReason {
             Self::Storage { errno: 0 } => f.write_str("the file is shorter than the region"),
             Self::Storage { errno } => {
                 let error = io::Error::from_raw_os_error(i32::try_from(*errno).unwrap_or(0));
-                write!(f, "its file cannot be read or written: {error}")
+                write!(f, "its file or device cannot be read or written: {error}")
             }
             Self::Unknown(code) => write!(f, "reason {code}, which this version does not know"),
         }

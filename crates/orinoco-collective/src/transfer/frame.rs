@@ -24,7 +24,7 @@
 //!
 //! Answers come in the order of the requests. An answer whose number is not that of the oldest pending request is a protocol error and
 //! closes the connection. A list of regions is for each region: 1 byte length of the name, the name, 8 bytes length of the region, 1
-//! byte access (1 read, 2 write, 3 both), 1 byte tier (1 host memory, 2 file).
+//! byte access (1 read, 2 write, 3 both), 1 byte tier (1 host memory, 2 file, 3 device memory).
 
 use super::error::RefusalReason;
 use super::limits::{NAME_BYTES_MAX, REGIONS_MAX};

@@ -1,6 +1,7 @@
 //! Regions that a rank exposes to the other ranks, by name.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -11,17 +12,37 @@ use rustix::fs::{OFlags, fcntl_getfl};
 use super::error::{RefusalReason, TransferError, own_fault};
 use super::limits::{NAME_BYTES_MAX, REGIONS_MAX};
 
-/// Bytes that other ranks can read or write: memory of this process, or a file.
-///
-/// Memory of devices is not supported yet.
+/// Bytes that other ranks can read or write: memory of this process or of a device, or a file.
 #[derive(Debug)]
 pub struct Region {
     contents: Contents,
 }
 
+/// Memory of a device, such as a GPU.
+///
+/// The threads that serve other ranks call it. A read must see all writes that have returned before; the device's own work with the memory
+/// must be complete, or not be concerned.
+pub trait DeviceMemory: fmt::Debug + Send + Sync {
+    /// Length in bytes. It does not change.
+    fn bytes(&self) -> u64;
+
+    /// Copies bytes from `offset` on to the memory of this process. The range is inside the length. Returns when they are there.
+    ///
+    /// # Errors
+    /// If the device has failed. The requesting rank gets the number of the system's error, if it has one.
+    fn read(&self, offset: u64, into: &mut [u8]) -> io::Result<()>;
+
+    /// Copies bytes to the device, from `offset` on. The range is inside the length. Returns when a read would see them.
+    ///
+    /// # Errors
+    /// As [`DeviceMemory::read`].
+    fn write(&mut self, offset: u64, from: &[u8]) -> io::Result<()>;
+}
+
 #[derive(Debug)]
 enum Contents {
     Host(Vec<u8>),
+    Device(Box<dyn DeviceMemory>),
     File {
         file: File,
         bytes: u64,
@@ -38,6 +59,8 @@ pub enum Tier {
     Host,
     /// A file of the owner.
     File,
+    /// Memory of a device of the owner.
+    Device,
     /// Storage that this version does not know.
     Unknown(u8),
 }
@@ -91,11 +114,16 @@ impl Region {
         Ok(Self { contents: Contents::File { file, bytes } })
     }
 
-    /// The bytes of a region in memory. `None` for a file.
+    /// Creates a region of a device's memory.
+    pub fn device(memory: impl DeviceMemory + 'static) -> Self {
+        Self { contents: Contents::Device(Box::new(memory)) }
+    }
+
+    /// The bytes of a region in the memory of this process. `None` for another.
     pub fn into_vec(self) -> Option<Vec<u8>> {
         match self.contents {
             Contents::Host(bytes) => Some(bytes),
-            Contents::File { .. } | Contents::Nothing => None,
+            Contents::Device(_) | Contents::File { .. } | Contents::Nothing => None,
         }
     }
 
@@ -129,6 +157,7 @@ impl Tier {
         match self {
             Self::Host => 1,
             Self::File => 2,
+            Self::Device => 3,
             Self::Unknown(code) => code,
         }
     }
@@ -137,6 +166,7 @@ impl Tier {
         match code {
             1 => Self::Host,
             2 => Self::File,
+            3 => Self::Device,
             code => Self::Unknown(code),
         }
     }
@@ -197,6 +227,7 @@ impl Registered {
                 into.copy_from_slice(&bytes[offset as usize..][..into.len()]);
                 Ok(())
             }
+            Contents::Device(memory) => storage(memory.read(offset, into)),
             Contents::File { file, .. } => storage(file.read_exact_at(into, offset)),
             Contents::Nothing => Err(RefusalReason::Unregistered),
         }
@@ -209,6 +240,7 @@ impl Registered {
                 bytes[offset as usize..][..from.len()].copy_from_slice(from);
                 Ok(())
             }
+            Contents::Device(memory) => storage(memory.write(offset, from)),
             Contents::File { file, .. } => storage(file.write_all_at(from, offset)),
             Contents::Nothing => Err(RefusalReason::Unregistered),
         }
@@ -217,7 +249,7 @@ impl Registered {
     /// Returns when what was written is on the disk. Memory has none.
     pub(super) fn sync(&self) -> Result<(), RefusalReason> {
         match &*self.contents.read().unwrap_or_else(PoisonError::into_inner) {
-            Contents::Host(_) => Ok(()),
+            Contents::Host(_) | Contents::Device(_) => Ok(()),
             Contents::File { file, .. } => storage(file.sync_data()),
             Contents::Nothing => Err(RefusalReason::Unregistered),
         }
@@ -270,6 +302,7 @@ impl Registry {
         region.check(access)?;
         let (bytes, tier) = match &region.contents {
             Contents::Host(bytes) => (bytes.len() as u64, Tier::Host),
+            Contents::Device(memory) => (memory.bytes(), Tier::Device),
             Contents::File { bytes, .. } => (*bytes, Tier::File),
             Contents::Nothing => unreachable!("only a registration ends"),
         };

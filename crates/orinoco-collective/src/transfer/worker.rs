@@ -2,6 +2,7 @@
 
 use std::io::IoSlice;
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags};
@@ -47,6 +48,17 @@ impl Incoming {
     const NOTHING: Self = Self::Header { bytes: [0; HEADER_BYTES], filled: 0 };
 }
 
+/// Fails the requests of a connection whose thread panics, for example in a device's memory: nobody would answer them.
+struct FailRequests(Arc<Requests>);
+
+impl Drop for FailRequests {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.0.fail(FailureCause::Disconnected);
+        }
+    }
+}
+
 impl Worker {
     /// Creates the worker of a connection from which some bytes were read already.
     pub(super) fn new(
@@ -74,6 +86,7 @@ impl Worker {
 
     /// Serves the peer until it fails, or until this rank leaves.
     pub(super) fn run(mut self) {
+        let _end = FailRequests(Arc::clone(&self.requests));
         match self.serve() {
             Ok(()) => self.leave(),
             Err(cause) => self.requests.fail(cause),

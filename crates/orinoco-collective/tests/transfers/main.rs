@@ -2,6 +2,7 @@
 
 #![expect(clippy::disallowed_methods, reason = "the tests wait for real threads")]
 
+mod device;
 mod moves;
 mod notifications;
 mod refusals;

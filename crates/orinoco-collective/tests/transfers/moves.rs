@@ -6,13 +6,14 @@ use orinoco_collective::Security;
 use orinoco_collective::transfer::{Access, Position, Region, TransferOptions};
 use orinoco_core::Rng;
 
+use crate::device::SimulatedDevice;
 use crate::{PIECE, SECURITIES, agents, bytes, file, pair, usual};
 
 /// Sizes about the bounds of pieces, and of the records of encrypted connections.
 const SIZES: [usize; 9] = [0, 1, 3, 511, (32 << 10) - 128, PIECE - 1, PIECE, PIECE + 1, 5 * PIECE + 77];
 
 #[test]
-fn puts_and_gets_of_every_size_arrive_in_memory_and_in_files() {
+fn puts_and_gets_of_every_size_arrive_in_all_tiers() {
     for security in &SECURITIES {
         let [owner, other] = pair(security);
         let folder = tempfile::tempdir().unwrap();
@@ -20,6 +21,7 @@ fn puts_and_gets_of_every_size_arrive_in_memory_and_in_files() {
         let regions = [
             ("host", Region::host(len)),
             ("file", Region::file(file(&folder.path().join("region")), len as u64).unwrap()),
+            ("device", Region::device(SimulatedDevice::new(len))),
         ];
         for (name, region) in regions {
             let region = owner.register(name, region, Access::ReadWrite).unwrap();
@@ -63,13 +65,14 @@ fn copies_between_all_tiers_arrive_in_both_directions() {
         let agents = pair(security);
         let folder = tempfile::tempdir().unwrap();
         let (len, size) = (4 * PIECE, 3 * PIECE + 5);
-        for case in 0..8u8 {
-            let region = |rank: u8| match case & (1 << rank) {
+        for case in 0..18u8 {
+            let region = |rank: u8| match case / 3_u8.pow(rank.into()) % 3 {
                 0 => Region::host(len),
-                _ => Region::file(file(&folder.path().join(format!("{case}-{rank}"))), len as u64).unwrap(),
+                1 => Region::file(file(&folder.path().join(format!("{case}-{rank}"))), len as u64).unwrap(),
+                _ => Region::device(SimulatedDevice::new(len)),
             };
             // The caller needs no access to its own region.
-            let is_pull = case & 4 != 0;
+            let is_pull = case >= 9;
             let accesses = if is_pull { [Access::Read, Access::Read] } else { [Access::Write; 2] };
             let regions = [0, 1].map(|rank| {
                 agents[usize::from(rank)]

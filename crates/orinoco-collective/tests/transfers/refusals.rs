@@ -9,6 +9,7 @@ use orinoco_collective::transfer::{
 };
 use orinoco_collective::{Communicator, FailureCause, Rendezvous, Security, TcpGroup, TcpSettings};
 
+use crate::device::SimulatedDevice;
 use crate::{PIECE, SECURITIES, agents, file, pair, usual};
 
 fn assert_refused(result: Result<(), TransferError>, reason: RefusalReason) {
@@ -113,6 +114,40 @@ fn files_that_cannot_be_regions_are_refused() {
         matches!(error, TransferError::OwnRegion { why: RefusalReason::Storage { errno: 9 }, .. }),
         "{error}"
     );
+}
+
+#[test]
+fn a_device_that_fails_ends_the_transfer_and_not_the_connection() {
+    let [owner, other] = pair(&Security::FileKey);
+    let mut device = SimulatedDevice::new(2 * PIECE);
+    device.fails_from = PIECE as u64;
+    let region = owner.register("device", Region::device(device), Access::ReadWrite).unwrap();
+    let mut into = vec![0; 2 * PIECE];
+    let failed = RefusalReason::Storage { errno: 5 };
+    assert_refused(other.get(0, "device", 0, &mut into, usual()), failed);
+    assert_refused(other.put(0, "device", PIECE as u64, &[1], usual()), failed);
+    other.put(0, "device", 0, &into[..PIECE], usual()).unwrap();
+    let error = region.read(PIECE as u64, &mut [0]).unwrap_err();
+    assert!(matches!(error, TransferError::OwnRegion { why, .. } if why == failed), "{error}");
+}
+
+/// The thread of the connection ends with the panic. No call with that rank waits for its deadline.
+#[test]
+fn a_device_that_panics_ends_transfers_with_that_rank() {
+    let [owner, other] = pair(&Security::FileKey);
+    let mut device = SimulatedDevice::new(PIECE);
+    (device.fails_from, device.panics) = (0, true);
+    let _region = owner.register("device", Region::device(device), Access::Read).unwrap();
+    let _theirs = other.register("host", Region::host(8), Access::Read).unwrap();
+    let start = Instant::now();
+    let failed = other.get(0, "device", 0, &mut [0], usual()).unwrap_err();
+    assert!(matches!(failed, TransferError::RankFailed { rank: 0, .. }), "{failed}");
+    let failed = owner.get(1, "host", 0, &mut [0], usual()).unwrap_err();
+    assert!(
+        matches!(failed, TransferError::RankFailed { rank: 1, cause: FailureCause::Disconnected }),
+        "{failed}"
+    );
+    assert!(start.elapsed() < usual().deadline / 2);
 }
 
 #[test]

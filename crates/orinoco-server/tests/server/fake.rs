@@ -153,8 +153,12 @@ impl Monitored for FakeBoard {
     }
 
     fn cluster_models(&self) -> Result<ClusterModels, Diagnosis> {
-        let file =
-            SharedFile { path: "1/model.onnx".to_owned(), bytes: MODEL_BYTES, sha256: "0f".repeat(32) };
+        let file = SharedFile {
+            path: "1/model.onnx".to_owned(),
+            bytes: MODEL_BYTES,
+            sha256: "0f".repeat(32),
+            graph: true,
+        };
         let person = SharedModel { name: "person".to_owned(), version: Some(1), files: vec![file] };
         let east = SeatModels { seat: "east".to_owned(), models: vec![person], fault: None };
         Ok(ClusterModels {

@@ -3,14 +3,18 @@
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+use hyper::body::Bytes;
 use indicatif::ProgressBar;
 use orinoco_api::{ClusterModels, PULL_SCHEMA, PullReport, PulledFile, SharedFile, SharedModel};
 use orinoco_config::Faults;
-use orinoco_core::{Diagnosis, Exit, WithSubject, codes};
+use orinoco_core::{Clock, Diagnosis, Exit, WithSubject, codes};
 use orinoco_model::{Repository, is_portable, sha256_of_file, version_of};
+use orinoco_pipeline::MonotonicClock;
 use orinoco_runtime::repository;
-use tempfile::TempDir;
+use rustix::fs::{CWD, FlockOperation, RenameFlags, flock, renameat_with};
+use rustix::io::Errno;
 
 use crate::args::PullArgs;
 use crate::client::{Client, DaemonArgs};
@@ -18,6 +22,12 @@ use crate::output::{self, mebibytes};
 
 /// Repository of a board, for models that no other repository has.
 const REPOSITORY: &str = "/var/lib/orinoco/models";
+
+/// Time for which a part of a file is tried to be read: that of several new epochs.
+const RETRY_TIME: Duration = Duration::from_secs(30);
+
+/// Interval between two attempts.
+const RETRY_EVERY: Duration = Duration::from_millis(500);
 
 /// Next step where a repository cannot be written.
 const NEXT_WRITE: &str = "use `sudo`, or choose another repository with --models";
@@ -50,8 +60,8 @@ fn text(shared: &ClusterModels) -> String {
     let faults = shared.seats.iter().filter_map(|seat| Some((&seat.seat, seat.fault.as_ref()?)));
     let faults: Vec<String> = faults.map(|(seat, why)| format!("seat {seat}: {why}")).collect();
     let table = match rows.is_empty() {
-        true => "no other board of the cluster shares models: set `share_models = true` in [cluster] of its board file, and see \
-                 `orinoco status` for the members of the epoch"
+        true => "no other board of the epoch shares models: on the board that has the model, set `share_models = true` in [cluster] of the \
+                 board file and restart its daemon; `orinoco status` shows the members of the epoch"
             .to_owned(),
         false => output::table(&["model", "version", "seat", "size"], 3, rows),
     };
@@ -69,10 +79,12 @@ pub(crate) fn run(args: &PullArgs, json: bool) -> Result<Exit, Faults> {
     check_paths(model)?;
     let root = root_of(&model.name, args.models.as_deref());
     let folder = root.join(&model.name);
+    let staging = Staging::open(&root, &model.name)?;
+    check_versions(model, &folder)?;
     let states = states(model, &folder)?;
-    let copied = copy(&client, seat, model, &states, &root)?;
-    place(model, &states, copied.path(), &folder)?;
-    check(&root, &model.name)?;
+    copy(&client, seat, model, &states, &staging.folder)?;
+    check(model, &states, &folder, &staging)?;
+    place(model, &states, &staging.folder, &folder)?;
     let report = report(seat, model, &states, &folder);
     match json {
         true => output::print_json(&report),
@@ -91,20 +103,29 @@ fn choose<'a>(
     let of_seat = |seat: &str| wanted.is_none_or(|wanted| wanted == seat);
     let offers = || {
         let seats = shared.seats.iter().filter(|seat| of_seat(&seat.seat));
-        let found = seats.filter_map(|seat| Some((&*seat.seat, seat.models.iter().find(|model| model.name == name)?)));
+        let found = seats
+            .filter_map(|seat| Some((&*seat.seat, seat.models.iter().find(|model| model.name == name)?)));
         found.collect::<Vec<_>>()
     };
     let offers = offers();
     let [first, others @ ..] = &offers[..] else {
-        let unknown = shared.seats.iter().filter(|seat| of_seat(&seat.seat)).find_map(|seat| {
-            Some(format!("seat {}: {}", seat.seat, seat.fault.as_ref()?))
-        });
+        let unknown = shared
+            .seats
+            .iter()
+            .filter(|seat| of_seat(&seat.seat))
+            .find_map(|seat| Some(format!("seat {}: {}", seat.seat, seat.fault.as_ref()?)));
         let cause = unknown.unwrap_or_else(|| match wanted {
             Some(seat) => format!("seat {seat} does not share a model of this name"),
-            None => "no other board of the cluster shares a model of this name".to_owned(),
+            None => "no other board of the epoch shares a model of this name".to_owned(),
         });
         return Err(fault(cause, "see what is shared with `orinoco models list --cluster`"));
     };
+    let silent = shared.seats.iter().filter(|seat| of_seat(&seat.seat)).find(|seat| seat.fault.is_some());
+    if let Some(silent) = silent {
+        let why = silent.fault.as_deref().unwrap_or_default();
+        let cause = format!("seat {} may share other files of this model: {why}", silent.seat);
+        return Err(fault(cause, "try again, or choose a seat with --seat"));
+    }
     if let Some((other, _)) = others.iter().find(|(_, model)| model.files != first.1.files) {
         let cause = format!("seats {} and {other} share different files of this model", first.0);
         return Err(fault(cause, "choose one with --seat"));
@@ -120,11 +141,18 @@ fn check_paths(model: &SharedModel) -> Result<(), Diagnosis> {
     let wrong = wrong.or((!is_name).then(|| model.name.clone()));
     let has_description = paths().any(|path| path == "model.toml");
     let cause = match wrong {
-        Some(wrong) => format!("the other board names a file {wrong:?}, which is no path in a model's folder"),
+        Some(wrong) => {
+            format!("the other board names a file {wrong:?}, which is no path in a model's folder")
+        }
         None if !has_description => "the other board names no model.toml".to_owned(),
         None => return Ok(()),
     };
-    Err(Diagnosis::new(&codes::MODEL_COPY, &model.name, cause, "check that board, and its version of orinocod"))
+    Err(Diagnosis::new(
+        &codes::MODEL_COPY,
+        &model.name,
+        cause,
+        "check that board, and its version of orinocod",
+    ))
 }
 
 /// Returns the repository for a model.
@@ -133,6 +161,71 @@ fn root_of(name: &str, wanted: Option<&Path>) -> PathBuf {
     let is_chosen = wanted.is_some() || roots.len() == 1;
     let known = roots.iter().find(|root| is_chosen || root.join(name).join("model.toml").is_file());
     known.cloned().unwrap_or_else(|| PathBuf::from(REPOSITORY))
+}
+
+/// Checks that a daemon would load the version that is copied, which is the highest one.
+fn check_versions(model: &SharedModel, folder: &Path) -> Result<(), Diagnosis> {
+    let Some(copied) = model.version else { return Ok(()) };
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let versions = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let complete = |version: &u32| folder.join(version.to_string()).join("model.onnx").is_file();
+    let Some(higher) = versions.filter(complete).max().filter(|version| *version > copied) else {
+        return Ok(());
+    };
+    let cause =
+        format!("the repository has version {higher}, which daemons load instead of version {copied}");
+    let next = format!("remove the folder {higher} first, if the other board's version is to be used");
+    Err(Diagnosis::new(&codes::MODEL_COPY, folder.display(), cause, next))
+}
+
+/// Folder in the repository into which a model is copied first. One command at a time has it. It is emptied when it is opened, and removed
+/// when it is dropped.
+struct Staging {
+    folder: PathBuf,
+    /// The folder, locked.
+    _lock: File,
+}
+
+impl Staging {
+    fn open(root: &Path, model: &str) -> Result<Self, Diagnosis> {
+        let folder = root.join(format!(".{model}.pull"));
+        let opened = fs::create_dir_all(&folder).and_then(|()| File::open(&folder));
+        let lock = opened.about(&codes::MODEL_COPY, folder.display(), NEXT_WRITE)?;
+        if let Err(why) = flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            let cause = match why {
+                Errno::WOULDBLOCK => "another `orinoco models pull` copies this model now".to_owned(),
+                why => io::Error::from(why).to_string(),
+            };
+            return Err(Diagnosis::new(
+                &codes::MODEL_COPY,
+                folder.display(),
+                cause,
+                "try again when it has ended",
+            ));
+        }
+        // An interrupted command left its files.
+        let emptied = empty(&folder);
+        emptied.about(&codes::MODEL_COPY, folder.display(), NEXT_WRITE)?;
+        Ok(Self { folder, _lock: lock })
+    }
+}
+
+impl Drop for Staging {
+    fn drop(&mut self) {
+        // What is left is removed by the next command.
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+fn empty(folder: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        match entry.file_type()?.is_dir() {
+            true => fs::remove_dir_all(entry.path())?,
+            false => fs::remove_file(entry.path())?,
+        }
+    }
+    Ok(())
 }
 
 /// State of a file in the repository, compared with that of the other board.
@@ -153,8 +246,7 @@ impl State {
     }
 }
 
-/// Compares a model's files with those in the repository. The description and what belongs to all versions may be replaced; what a
-/// version consists of may not.
+/// Compares a model's files with those in the repository. Descriptions and labels may be replaced, an ONNX file and its weights may not.
 fn states(model: &SharedModel, folder: &Path) -> Result<Vec<State>, Diagnosis> {
     let state = |file: &SharedFile| {
         let path = folder.join(&file.path);
@@ -163,13 +255,14 @@ fn states(model: &SharedModel, folder: &Path) -> Result<Vec<State>, Diagnosis> {
             Err(why) if why.kind() == io::ErrorKind::NotFound => return Ok(State::Added),
             Err(why) => return Err(why).about(&codes::MODEL_COPY, path.display(), NEXT_WRITE),
         };
-        let is_of_model = version_of(&file.path).is_none() && !file.path.ends_with(".onnx");
+        let is_of_graph = file.graph || version_of(&file.path).is_some();
         match known == file.sha256 {
             true => Ok(State::Unchanged),
-            false if is_of_model => Ok(State::Replaced),
+            false if !is_of_graph => Ok(State::Replaced),
             false => {
-                let cause = "the repository has another file of this name, which may be in use";
-                let next = "give the model a new version on the other board, or remove this file first";
+                let cause = "it exists with other content than on the other board, and is not overwritten because a daemon may use it";
+                let next = "put the new files into a new version folder on the other board and reload its daemon, or remove this file \
+                            if no daemon uses it";
                 Err(Diagnosis::new(&codes::MODEL_COPY, path.display(), cause, next))
             }
         }
@@ -177,94 +270,133 @@ fn states(model: &SharedModel, folder: &Path) -> Result<Vec<State>, Diagnosis> {
     model.files.iter().map(state).collect()
 }
 
-/// Copies what the repository lacks into a folder of its own in the repository, and checks it.
+/// Copies what the repository lacks into a folder, and checks it.
 fn copy(
     client: &Client,
     seat: &str,
     model: &SharedModel,
     states: &[State],
-    root: &Path,
-) -> Result<TempDir, Diagnosis> {
-    let written = |path: &Path, done: io::Result<()>| done.about(&codes::MODEL_COPY, path.display(), NEXT_WRITE);
-    written(root, fs::create_dir_all(root))?;
-    let folder = tempfile::Builder::new().prefix(".orinoco-pull-").tempdir_in(root);
-    let folder = folder.about(&codes::MODEL_COPY, root.display(), NEXT_WRITE)?;
-    let missing = || model.files.iter().zip(states).filter(|(_, state)| **state != State::Unchanged);
-    let bar = output::bytes_bar(missing().map(|(file, _)| file.bytes).sum());
-    for (file, _) in missing() {
-        let path = folder.path().join(&file.path);
-        let above = path.parent().expect("a folder");
-        written(&path, fs::create_dir_all(above))?;
-        let copied = copy_file(client, seat, model, file, &path, &bar)?;
-        written(&path, copied)?;
+    folder: &Path,
+) -> Result<(), Diagnosis> {
+    let missing = || changed(model, states);
+    let bar = output::bytes_bar(missing().map(|file| file.bytes).fold(0, u64::saturating_add));
+    for file in missing() {
+        let path = folder.join(&file.path);
+        let source = Source { client, seat, model, file };
+        source.copy(&path, &bar)?.about(&codes::MODEL_COPY, path.display(), NEXT_WRITE)?;
         check_hash(seat, model, file, &path)?;
     }
     bar.finish_and_clear();
-    Ok(folder)
+    Ok(())
 }
 
-/// Copies one file. The inner result is that of writing.
-fn copy_file(
-    client: &Client,
-    seat: &str,
-    model: &SharedModel,
-    file: &SharedFile,
-    path: &Path,
-    bar: &ProgressBar,
-) -> Result<io::Result<()>, Diagnosis> {
-    let mut output = match File::create_new(path) {
-        Ok(output) => output,
-        Err(why) => return Ok(Err(why)),
-    };
-    let mut offset = 0;
-    while offset < file.bytes {
-        let data = client.model_data(seat, &model.name, &file.path, offset)?;
-        if data.is_empty() {
-            break;
+/// Files that the repository lacks, or has otherwise.
+fn changed<'a>(model: &'a SharedModel, states: &'a [State]) -> impl Iterator<Item = &'a SharedFile> {
+    let with_states = model.files.iter().zip(states);
+    with_states.filter(|(_, state)| **state != State::Unchanged).map(|(file, _)| file)
+}
+
+/// File of another board.
+struct Source<'a> {
+    client: &'a Client,
+    seat: &'a str,
+    model: &'a SharedModel,
+    file: &'a SharedFile,
+}
+
+impl Source<'_> {
+    /// Copies the file. The inner result is that of writing.
+    fn copy(&self, path: &Path, bar: &ProgressBar) -> Result<io::Result<()>, Diagnosis> {
+        let above = path.parent().expect("a folder");
+        let mut output = match fs::create_dir_all(above).and_then(|()| File::create_new(path)) {
+            Ok(output) => output,
+            Err(why) => return Ok(Err(why)),
+        };
+        let mut offset = 0;
+        while offset < self.file.bytes {
+            let data = self.read(offset, bar)?;
+            if data.is_empty() {
+                break;
+            }
+            if let Err(why) = output.write_all(&data) {
+                return Ok(Err(why));
+            }
+            offset += data.len() as u64;
+            bar.inc(data.len() as u64);
         }
-        if let Err(why) = output.write_all(&data) {
-            return Ok(Err(why));
-        }
-        offset += data.len() as u64;
-        bar.inc(data.len() as u64);
+        Ok(output.sync_all())
     }
-    Ok(output.sync_all())
+
+    /// Reads a part. The epoch may end meanwhile and another begin, so it is tried again for a while.
+    fn read(&self, offset: u64, bar: &ProgressBar) -> Result<Bytes, Diagnosis> {
+        let clock = MonotonicClock::default();
+        let (signal, until) = (clock.signal(), clock.now() + RETRY_TIME);
+        let mut is_first = true;
+        loop {
+            let read = self.client.model_data(self.seat, &self.model.name, &self.file.path, offset);
+            let why = match read {
+                Err(why) if clock.now() < until => why,
+                read => return read,
+            };
+            if std::mem::take(&mut is_first) {
+                bar.suspend(|| output::note(&format!("{}: {}; trying again", why.subject, why.cause)));
+            }
+            signal.wait(Some(clock.now() + RETRY_EVERY));
+        }
+    }
 }
 
 fn check_hash(seat: &str, model: &SharedModel, file: &SharedFile, path: &Path) -> Result<(), Diagnosis> {
-    let is = File::open(path).and_then(sha256_of_file).about(&codes::MODEL_COPY, path.display(), NEXT_WRITE)?;
+    let is =
+        File::open(path).and_then(sha256_of_file).about(&codes::MODEL_COPY, path.display(), NEXT_WRITE)?;
     if is == file.sha256 {
         return Ok(());
     }
     let subject = format!("seat {seat}, model {}, file {}", model.name, file.path);
-    let cause = "the copy has another SHA-256 hash: the file was changed on the other board meanwhile";
-    Err(Diagnosis::new(&codes::MODEL_COPY, subject, cause, "try again"))
+    let cause = "the copy has a different SHA-256 hash: probably the file was changed on the other board";
+    Err(Diagnosis::new(&codes::MODEL_COPY, subject, cause, "reload the daemon of that board, and try again"))
+}
+
+/// Checks that the model can be read once its files are in the repository: from the copied files, and links to the others.
+fn check(model: &SharedModel, states: &[State], folder: &Path, staging: &Staging) -> Result<(), Faults> {
+    let unchanged = model.files.iter().zip(states).filter(|(_, state)| **state == State::Unchanged);
+    for (file, _) in unchanged {
+        let (from, to) = (folder.join(&file.path), staging.folder.join(&file.path));
+        let from = std::path::absolute(from).and_then(|from| {
+            fs::create_dir_all(to.parent().expect("a folder"))?;
+            std::os::unix::fs::symlink(from, &to)
+        });
+        from.about(&codes::MODEL_COPY, to.display(), NEXT_WRITE)?;
+    }
+    let place = Repository { roots: Vec::new(), data: Vec::new() };
+    place.describe(&staging.folder.display().to_string()).map(drop)
 }
 
 /// Moves what was copied into the model's folder: a version's ONNX file, by which the version is found, after its weights, and the
 /// description last. So the model can be loaded at any time.
 fn place(model: &SharedModel, states: &[State], copied: &Path, folder: &Path) -> Result<(), Diagnosis> {
-    let mut moved: Vec<&SharedFile> = model
-        .files
-        .iter()
-        .zip(states)
-        .filter(|(_, state)| **state != State::Unchanged)
-        .map(|(file, _)| file)
-        .collect();
-    moved.sort_by_key(|file| (file.path == "model.toml", file.path.ends_with(".onnx")));
-    for file in moved {
-        let path = folder.join(&file.path);
+    let mut moved: Vec<(&SharedFile, &State)> =
+        model.files.iter().zip(states).filter(|(_, state)| **state != State::Unchanged).collect();
+    moved.sort_by_key(|(file, _)| (file.path == "model.toml", file.path.ends_with(".onnx")));
+    for (file, state) in moved {
+        let (from, path) = (copied.join(&file.path), folder.join(&file.path));
         let above = path.parent().expect("a folder");
-        let done = fs::create_dir_all(above).and_then(|()| fs::rename(copied.join(&file.path), &path));
+        let done = fs::create_dir_all(above).and_then(|()| match state {
+            State::Added => rename_new(&from, &path),
+            State::Replaced | State::Unchanged => fs::rename(&from, &path),
+        });
         done.about(&codes::MODEL_COPY, path.display(), NEXT_WRITE)?;
     }
     Ok(())
 }
 
-/// Checks that the model can be read from the repository.
-fn check(root: &Path, name: &str) -> Result<(), Faults> {
-    let place = Repository { roots: vec![root.to_owned()], data: Vec::new() };
-    place.describe(&root.join(name).display().to_string()).map(drop)
+/// Renames a file unless there is one of the new name, which may have come since it was looked for.
+fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
+    match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
+        // The file system, such as NFS, cannot do so.
+        Err(Errno::INVAL) if !to.exists() => fs::rename(from, to),
+        done => Ok(done?),
+    }
 }
 
 fn report(seat: &str, model: &SharedModel, states: &[State], folder: &Path) -> PullReport {
@@ -293,8 +425,8 @@ fn report_text(report: &PullReport) -> String {
     }
     let rows = files.iter().map(|file| vec![file.path.clone(), file.state.clone(), mebibytes(file.bytes)]);
     format!(
-        "{}\n{model}{version}: {} copied from seat {seat} to {folder}\nif the board runs this model, load it with `sudo systemctl \
-         reload orinocod`",
+        "{}\n{model}{version}: copied {} from seat {seat}, into the folder {folder}\nif the board file names this model, `sudo systemctl \
+         reload orinocod` loads the highest version",
         output::table(&["file", "", "size"], 2, rows.collect()),
         mebibytes(bytes)
     )

@@ -114,12 +114,14 @@ impl SeatLinks {
         self.lock().shares
     }
 
+    /// Opens the files of a board's models, if this board shares them: before they are loaded, so that a version that comes later is not taken
+    /// for the one that runs.
+    pub(crate) fn open_models(&self, board: &Board, place: &Repository) -> Option<OwnModels> {
+        self.shares().then(|| OwnModels::open(board, place))
+    }
+
     /// Shares the models of the board that runs now, as soon as their files are hashed.
-    pub(crate) fn share(self: &Arc<Self>, board: &Board, place: &Repository) {
-        if !self.shares() {
-            return;
-        }
-        let own = OwnModels::open(board, place);
+    pub(crate) fn share(self: &Arc<Self>, own: OwnModels) {
         let generation = {
             let mut state = self.lock();
             state.generation += 1;
@@ -185,15 +187,18 @@ impl SeatLinks {
             let mut state = self.lock();
             (std::mem::take(&mut state.links), state.transfers.take())
         };
-        drop(transfers);
         for (seat, inbox) in links {
             inbox.close().into_iter().for_each(|batch| batch.fail(offline(&seat)));
         }
+        // Last of all: it waits for what the other boards still read.
+        drop(transfers);
     }
 
-    /// Whether a connection to a linked seat was lost.
+    /// Whether a connection for images or for the files of models was lost.
     pub(super) fn has_lost_link(&self) -> bool {
-        self.lock().links.values().any(|inbox| inbox.is_closed())
+        let state = self.lock();
+        state.links.values().any(|inbox| inbox.is_closed())
+            || state.transfers.as_ref().is_some_and(|transfers| transfers.have_failed())
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -3,20 +3,23 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::Path;
 
 use orinoco_api::{SharedFile, SharedModel};
 use orinoco_board::Board;
 use orinoco_model::{PortableModel, Repository, sha256_of_file};
+use rustix::fs::OFlags;
 
 use crate::journal::{self, Level};
 
-/// Maximum number of files: a rank of a transfer agent has 1,024 regions at most, one of which lists the others.
-pub(super) const FILES_MAX: usize = 1000;
+/// Maximum number of files. Each is open twice, and while models are reloaded four times; the usual limit of a process is 1,024. A rank of a
+/// transfer agent has that many regions at most.
+pub(super) const FILES_MAX: usize = 200;
 
 /// Models of a running board, with their files open: a file that is replaced meanwhile is still the one that runs.
 #[derive(Default)]
-pub(super) struct OwnModels {
+pub(crate) struct OwnModels {
     models: Vec<OpenModel>,
 }
 
@@ -28,6 +31,7 @@ struct OpenModel {
 
 struct OpenFile {
     path: String,
+    is_graph: bool,
     bytes: u64,
     file: File,
 }
@@ -57,7 +61,7 @@ impl OwnModels {
     /// Opens the files of a board's models. A model that cannot be shared is logged and left out.
     pub(super) fn open(board: &Board, place: &Repository) -> Self {
         let mut own = Self::default();
-        for model in &board.models {
+        for model in board.models.iter().filter(|model| model.is_loaded()) {
             if let Err(why) = own.add(&model.model, place) {
                 let text = format!("model {} is not shared with the cluster: {why}", model.name);
                 journal::log(Level::Warning, &text);
@@ -67,19 +71,24 @@ impl OwnModels {
     }
 
     fn add(&mut self, text: &str, place: &Repository) -> Result<(), String> {
-        let PortableModel { name, version, files } =
-            place.portable(text).map_err(|why| format!("{}; {}", why.cause, why.next))?;
-        if self.models.iter().any(|known| known.name == name) {
-            return Ok(());
+        let PortableModel { name, version, files } = place.portable(text).map_err(|why| why.to_string())?;
+        if let Some(known) = self.models.iter().find(|known| known.name == name) {
+            // A board may run one model several times.
+            let paths = |files: &mut dyn Iterator<Item = &str>| files.map(str::to_owned).collect::<Vec<_>>();
+            let known = paths(&mut known.files.iter().map(|file| file.path.as_str()));
+            return match known == paths(&mut files.iter().map(|file| file.path.as_str())) {
+                true => Ok(()),
+                false => Err("the board runs another version of it, which is shared".to_owned()),
+            };
         }
-        let open = self.models.iter().map(|model| model.files.len()).sum::<usize>();
-        if open + files.len() > FILES_MAX {
+        let known_files = self.models.iter().map(|model| model.files.len()).sum::<usize>();
+        if known_files + files.len() > FILES_MAX {
             return Err(format!("the models of the board have more than {FILES_MAX} files"));
         }
         let opened = files.into_iter().map(|file| {
-            let opened = File::open(&file.file).and_then(|opened| Ok((opened.metadata()?.len(), opened)));
-            let (bytes, opened) = opened.map_err(|why| format!("{}: {why}", file.file.display()))?;
-            Ok(OpenFile { path: file.path, bytes, file: opened })
+            let (bytes, opened) =
+                open(&file.file).map_err(|why| format!("{}: {why}", file.file.display()))?;
+            Ok(OpenFile { path: file.path, is_graph: file.is_graph, bytes, file: opened })
         });
         let files = opened.collect::<Result<Vec<_>, String>>()?;
         self.models.push(OpenModel { name, version, files });
@@ -94,7 +103,8 @@ impl OwnModels {
             let mut hash = |file: &OpenFile| {
                 let (state, sha256) = hashes.of(file)?;
                 known.insert(state, sha256.clone());
-                Ok(SharedFile { path: file.path.clone(), bytes: file.bytes, sha256 })
+                let path = file.path.clone();
+                Ok(SharedFile { path, bytes: file.bytes, sha256, graph: file.is_graph })
             };
             match model.files.iter().map(&mut hash).collect::<io::Result<Vec<_>>>() {
                 Ok(files) => {
@@ -109,6 +119,18 @@ impl OwnModels {
         }
         hashes.0 = known;
         hashed
+    }
+}
+
+/// Opens a regular file, and returns its size, too.
+fn open(path: &Path) -> io::Result<(u64, File)> {
+    // Without a writer, opening a pipe would wait for one.
+    let mode = OFlags::NONBLOCK.bits();
+    let file = File::options().read(true).custom_flags(mode.cast_signed()).open(path)?;
+    let data = file.metadata()?;
+    match data.is_file() {
+        true => Ok((data.len(), file)),
+        false => Err(io::Error::other("it is not a regular file")),
     }
 }
 

@@ -1,5 +1,5 @@
 //! Model files between the boards of an epoch, by one-sided transfers: a board registers the files of its models as regions, and a list of
-//! them as the region [`LIST`]. The others read regions without its taking part.
+//! them as one more ([`LIST`]). The others read regions without its taking part.
 
 use std::fs::File;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,16 +9,17 @@ use std::time::Duration;
 use orinoco_api::{SeatModels, SharedModel};
 use orinoco_collective::TcpGroup;
 use orinoco_collective::transfer::{
-    Access, Region, RegionHandle, TransferAgent, TransferError, TransferOptions,
+    Access, Region, RegionHandle, RegionInfo, TransferAgent, TransferError, TransferOptions,
 };
 use orinoco_core::{Clock, Diagnosis, Nanos, codes};
+use orinoco_model::is_portable;
 use orinoco_server::{MODEL_DATA_BYTES_MAX, ModelPart};
 use serde::{Deserialize, Serialize};
 
 use super::own_models::HashedModels;
 
-/// Region with the list of a board's models, as JSON.
-const LIST: &str = "models";
+/// Beginning of the name of the region with the list of a board's models, as JSON. The generation follows.
+const LIST: &str = "models ";
 /// Version of the list's format.
 const LIST_VERSION: u32 = 1;
 /// Maximum size of a list: [`FILES_MAX`](super::own_models::FILES_MAX) files with paths of 1 KiB.
@@ -42,7 +43,7 @@ pub(super) struct Transfers {
 struct OwnRegions {
     /// Generation of the models, from 1.
     generation: u32,
-    handles: Vec<RegionHandle>,
+    _handles: Vec<RegionHandle>,
 }
 
 /// Models of a board, as it shares them.
@@ -66,6 +67,11 @@ impl Transfers {
         Ok(Self { agent, seats, own: Mutex::default(), lists, clock })
     }
 
+    /// Whether files can no longer be copied from a seat, or to it.
+    pub(super) fn have_failed(&self) -> bool {
+        (0..self.seats.len()).any(|rank| self.agent.failure(rank).is_some())
+    }
+
     /// Shares these models with the other boards, instead of those before.
     pub(super) fn share(&self, generation: u32, own: &HashedModels) -> Result<(), TransferError> {
         let mut regions = lock(&self.own);
@@ -82,10 +88,10 @@ impl Transfers {
                 handles.push(self.agent.register(&name, region, Access::Read)?);
             }
         }
-        // The list has the same name as the one before.
-        regions.handles.clear();
-        handles.push(self.agent.register(LIST, Region::from(json), Access::Read)?);
-        *regions = OwnRegions { generation, handles };
+        // The regions before are there until the new list is, so that a reader always finds one.
+        let name = format!("{LIST}{generation}");
+        handles.push(self.agent.register(&name, Region::from(json), Access::Read)?);
+        *regions = OwnRegions { generation, _handles: handles };
         Ok(())
     }
 
@@ -141,16 +147,25 @@ impl Transfers {
     /// Reads the list of another board; none if that board shares nothing.
     fn read_list(&self, rank: usize, until: Nanos) -> Result<Option<Arc<List>>, String> {
         let regions = self.agent.regions(rank, self.rest(until)).map_err(cause_of)?;
-        let Some(region) = regions.iter().find(|region| region.name == LIST) else { return Ok(None) };
+        let generation = |region: &&RegionInfo| region.name.strip_prefix(LIST)?.parse::<u32>().ok();
+        let newest = regions.iter().filter(|region| generation(region).is_some()).max_by_key(generation);
+        let Some(region) = newest else { return Ok(None) };
         if region.bytes > LIST_BYTES_MAX {
             return Err("its list of models is too long".to_owned());
         }
         let mut json = vec![0; usize::try_from(region.bytes).expect("2 MiB at most")];
-        self.agent.get(rank, LIST, 0, &mut json, self.options(until)).map_err(cause_of)?;
+        self.agent.get(rank, &region.name, 0, &mut json, self.options(until)).map_err(cause_of)?;
         let list: List = serde_json::from_slice(&json)
             .map_err(|why| format!("its list of models cannot be read: {why}"))?;
         if list.version != LIST_VERSION {
             return Err(format!("its list of models has version {}, not {LIST_VERSION}", list.version));
+        }
+        let names = list
+            .models
+            .iter()
+            .flat_map(|model| std::iter::once(&model.name).chain(model.files.iter().map(|file| &file.path)));
+        if let Some(wrong) = names.into_iter().find(|name| !is_portable(name)) {
+            return Err(format!("its list of models has {wrong:?}, which is no path in a model's folder"));
         }
         let list = Arc::new(list);
         lock(&self.lists)[rank] = Some(Arc::clone(&list));
@@ -169,6 +184,9 @@ impl Transfers {
         let number = list.models[model].files.iter().position(|file| file.path == part.file)?;
         let rest = list.models[model].files[number].bytes.saturating_sub(part.offset);
         let bytes = rest.min(MODEL_DATA_BYTES_MAX);
+        if bytes == 0 {
+            return Some(Ok(Vec::new()));
+        }
         let mut data = vec![0; usize::try_from(bytes).expect("1 MiB at most")];
         let region = file_region(list.generation, model, number);
         Some(self.agent.get(rank, &region, part.offset, &mut data, self.options(until)).map(|()| data))
@@ -186,14 +204,18 @@ impl Transfers {
 /// The words of a fault, without the rank: the subject is the seat.
 fn cause_of(why: TransferError) -> String {
     match why {
-        TransferError::RankFailed { cause, .. } => format!("it {cause}"),
-        TransferError::Late { waited, .. } => format!("it did not answer within {} ms", waited.as_millis()),
+        TransferError::RankFailed { cause, .. } => format!("its daemon {cause}"),
+        TransferError::Late { waited, .. } => {
+            format!("its daemon did not answer within {} ms", waited.as_millis())
+        }
+        TransferError::Refused { why, .. } => format!("its daemon refuses to send it: {why}"),
         other => other.to_string(),
     }
 }
 
 /// Next step after a fault that may not last.
-const RETRY: &str = "try again; see `orinoco status`, and the journal of that board";
+const RETRY: &str =
+    "try again; if it fails again, see `orinoco status` here, and `journalctl -u orinocod` on that board";
 
 fn refused(part: &ModelPart, cause: String, next: &str) -> Diagnosis {
     let subject = format!("seat {}, model {}, file {}", part.seat, part.model, part.file);
