@@ -50,7 +50,11 @@ impl DeviceMemory for GpuMemory {
 
     fn write(&mut self, offset: u64, from: &[u8]) -> io::Result<()> {
         let to = self.part(offset, from.len());
-        self.stream.get_mut().unwrap_or_else(PoisonError::into_inner).write(&to, from).map_err(io::Error::other)
+        self.stream
+            .get_mut()
+            .unwrap_or_else(PoisonError::into_inner)
+            .write(&to, from)
+            .map_err(io::Error::other)
     }
 }
 
@@ -65,7 +69,9 @@ fn agents() -> [TransferAgent; 2] {
         let group = TcpGroup::join(&rendezvous, rank, 2, settings.clone()).expect("both join");
         TransferAgent::start(group).expect("an agent")
     };
-    thread::scope(|scope| [0, 1].map(|rank| scope.spawn(move || start(rank))).map(|rank| rank.join().expect("no panic")))
+    thread::scope(|scope| {
+        [0, 1].map(|rank| scope.spawn(move || start(rank))).map(|rank| rank.join().expect("no panic"))
+    })
 }
 
 fn bytes(seed: u64) -> Vec<u8> {
@@ -91,15 +97,18 @@ fn bytes_move_between_gpu_memory_and_the_memory_of_another_rank() {
     };
     let [owner, other] = agents();
     let arena = DeviceArena::new(&device, 2 * BYTES).expect("memory of the GPU");
-    let region = |offset: usize| {
-        Region::device(GpuMemory::new(&device, arena.span(offset, BYTES)).expect("a stream"))
-    };
+    let region =
+        |offset: usize| Region::device(GpuMemory::new(&device, arena.span(offset, BYTES)).expect("a stream"));
     let theirs = owner.register("tensor", region(0), Access::ReadWrite).expect("registered");
     let ours = other.register("copy", region(BYTES), Access::Read).expect("registered");
     let options = TransferOptions::default();
     let listed = other.regions(0, options.deadline).expect("a list");
-    let expected =
-        RegionInfo { name: "tensor".to_owned(), bytes: BYTES as u64, access: Access::ReadWrite, tier: Tier::Device };
+    let expected = RegionInfo {
+        name: "tensor".to_owned(),
+        bytes: BYTES as u64,
+        access: Access::ReadWrite,
+        tier: Tier::Device,
+    };
     assert_eq!(listed, [expected]);
 
     let content = bytes(1);
@@ -107,10 +116,8 @@ fn bytes_move_between_gpu_memory_and_the_memory_of_another_rank() {
     let mut on_gpu = vec![0; BYTES];
     device.stream().expect("a stream").read(&arena.span(0, BYTES), &mut on_gpu).expect("read");
     assert!(on_gpu == content, "the bytes are on the GPU");
-    let (from, to) = (
-        Position { rank: 0, region: "tensor", offset: 0 },
-        Position { rank: 1, region: "copy", offset: 0 },
-    );
+    let (from, to) =
+        (Position { rank: 0, region: "tensor", offset: 0 }, Position { rank: 1, region: "copy", offset: 0 });
     other.copy(from, to, BYTES as u64, TransferOptions { durable: true, ..options }).expect("copied");
     let mut copied = vec![0; BYTES];
     ours.read(0, &mut copied).expect("read");
