@@ -8,7 +8,7 @@ use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, Request, State};
 use axum::http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use axum::http::{Method, StatusCode, Uri};
-use axum::middleware::from_fn_with_state;
+use axum::middleware::{Next, from_fn_with_state};
 use axum::response::sse::{KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
@@ -70,7 +70,7 @@ struct Entry {
 
 /// Creates the router of one listener, behind its gate.
 pub(crate) fn router(service: Service, gate: Gate) -> Router {
-    let way = gate.way();
+    let entry = Entry { service, way: gate.way() };
     Router::new()
         .route("/healthz", get(healthz))
         .route("/readyz", get(readyz))
@@ -82,7 +82,8 @@ pub(crate) fn router(service: Service, gate: Gate) -> Router {
         .route("/v1/cluster/model-data", get(model_data))
         .method_not_allowed_fallback(method_not_allowed)
         .fallback(not_found)
-        .with_state(Entry { service, way })
+        .with_state(entry.clone())
+        .layer(from_fn_with_state(entry, refuse_over_tcp))
         .layer(from_fn_with_state(Arc::new(gate), pass))
 }
 
@@ -112,16 +113,10 @@ async fn status(State(entry): State<Entry>, uri: Uri) -> Response {
 }
 
 async fn dump(State(entry): State<Entry>, uri: Uri) -> Response {
-    if let Some(refusal) = entry.refusal_over_tcp(&uri) {
-        return refusal;
-    }
     answer(entry.service.answers.dump().await, JSON, &uri)
 }
 
 async fn cluster_models(State(entry): State<Entry>, uri: Uri) -> Response {
-    if let Some(refusal) = entry.refusal_over_tcp(&uri) {
-        return refusal;
-    }
     cluster_answer(entry.service.answers.cluster_models().await, JSON, &uri)
 }
 
@@ -131,9 +126,6 @@ async fn model_data(
     part: Result<Query<ModelPart>, QueryRejection>,
 ) -> Response {
     const BYTES: HeaderValue = HeaderValue::from_static("application/octet-stream");
-    if let Some(refusal) = entry.refusal_over_tcp(&uri) {
-        return refusal;
-    }
     match part {
         Ok(Query(part)) => cluster_answer(entry.service.answers.model_data(part).await, BYTES, &uri),
         Err(why) => {
@@ -157,15 +149,15 @@ fn cluster_answer(
     }
 }
 
-impl Entry {
-    /// Returns the refusal of a request over TCP for a path that is served on the Unix socket only.
-    fn refusal_over_tcp(&self, uri: &Uri) -> Option<Response> {
-        (self.way == Way::Tcp).then(|| {
-            self.service.counters.count_refusal(self.way, Refusal::Request);
-            let (cause, next) = ("it is served on the Unix socket only", "use `curl --unix-socket`");
-            refused(StatusCode::FORBIDDEN, uri.path(), cause, next)
-        })
+/// Refuses requests over TCP for paths that are served on the Unix socket only.
+async fn refuse_over_tcp(State(entry): State<Entry>, request: Request, next: Next) -> Response {
+    let path = request.uri().path();
+    if entry.way == Way::Tcp && ROUTES.iter().any(|route| route.path == path && !route.over_tcp) {
+        entry.service.counters.count_refusal(entry.way, Refusal::Request);
+        let (cause, next) = ("it is served on the Unix socket only", "use `curl --unix-socket`");
+        return refused(StatusCode::FORBIDDEN, path, cause, next);
     }
+    next.run(request).await
 }
 
 fn answer(answer: Result<Bytes, NoAnswer>, content_type: HeaderValue, uri: &Uri) -> Response {
