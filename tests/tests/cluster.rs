@@ -299,7 +299,7 @@ fn a_board_copies_the_models_that_another_runs() {
     assert_eq!(report("person-nano").2, files(&[("3/model.onnx", "added"), ("model.toml", "replaced")]));
     ["2/model.onnx", "3/model.onnx", "model.toml"].into_iter().for_each(same);
 
-    // What a version consists of is never replaced.
+    // `pull` never replaces the ONNX file of a version.
     let in_use = ours.join("person-nano/3/model.onnx");
     fs::write(&in_use, "another graph").expect("written");
     let refused = pull("person-nano", &["--seat", "a"]);

@@ -168,10 +168,10 @@ fn reload(path: &Path, place: &Repository, control: &Control, links: &Arc<SeatLi
     match read_board(path, place) {
         Ok(board) => {
             let (links, wanted) = (Arc::clone(links), seats_of(&board));
-            let own_models = links.open_models(&board, place);
             if let Err(why) = links.check(&wanted) {
                 return report_reload(Err(why.into()));
             }
+            let own_models = links.open_models(&board, place);
             control.reload(board, move |done| {
                 if done.is_ok() {
                     links.set_wanted(wanted);

@@ -100,30 +100,21 @@ fn choose<'a>(
     wanted: Option<&str>,
 ) -> Result<(&'a str, &'a SharedModel), Diagnosis> {
     let fault = |cause: String, next: &str| Diagnosis::new(&codes::MODEL_COPY, name, cause, next);
-    let of_seat = |seat: &str| wanted.is_none_or(|wanted| wanted == seat);
-    let offers = || {
-        let seats = shared.seats.iter().filter(|seat| of_seat(&seat.seat));
-        let found = seats
-            .filter_map(|seat| Some((&*seat.seat, seat.models.iter().find(|model| model.name == name)?)));
-        found.collect::<Vec<_>>()
-    };
-    let offers = offers();
+    let seats = || shared.seats.iter().filter(|seat| wanted.is_none_or(|wanted| wanted == seat.seat));
+    let silent = seats().find_map(|seat| Some((&seat.seat, seat.fault.as_ref()?)));
+    let offer = |model: &&SharedModel| model.name == name;
+    let offers = seats().filter_map(|seat| Some((&*seat.seat, seat.models.iter().find(offer)?)));
+    let offers: Vec<_> = offers.collect();
     let [first, others @ ..] = &offers[..] else {
-        let unknown = shared
-            .seats
-            .iter()
-            .filter(|seat| of_seat(&seat.seat))
-            .find_map(|seat| Some(format!("seat {}: {}", seat.seat, seat.fault.as_ref()?)));
-        let cause = unknown.unwrap_or_else(|| match wanted {
-            Some(seat) => format!("seat {seat} does not share a model of this name"),
-            None => "no other board of the epoch shares a model of this name".to_owned(),
-        });
+        let cause = match (silent, wanted) {
+            (Some((seat, why)), _) => format!("seat {seat}: {why}"),
+            (None, Some(seat)) => format!("seat {seat} does not share a model of this name"),
+            (None, None) => "no other board of the epoch shares a model of this name".to_owned(),
+        };
         return Err(fault(cause, "see what is shared with `orinoco models list --cluster`"));
     };
-    let silent = shared.seats.iter().filter(|seat| of_seat(&seat.seat)).find(|seat| seat.fault.is_some());
-    if let Some(silent) = silent {
-        let why = silent.fault.as_deref().unwrap_or_default();
-        let cause = format!("seat {} may share other files of this model: {why}", silent.seat);
+    if let Some((seat, why)) = silent {
+        let cause = format!("seat {seat} may share other files of this model: {why}");
         return Err(fault(cause, "try again, or choose a seat with --seat"));
     }
     if let Some((other, _)) = others.iter().find(|(_, model)| model.files != first.1.files) {
@@ -212,7 +203,7 @@ impl Staging {
 
 impl Drop for Staging {
     fn drop(&mut self) {
-        // What is left is removed by the next command.
+        // The next command removes the rest.
         let _ = fs::remove_dir_all(&self.folder);
     }
 }
@@ -278,9 +269,9 @@ fn copy(
     states: &[State],
     folder: &Path,
 ) -> Result<(), Diagnosis> {
-    let missing = || changed(model, states);
-    let bar = output::bytes_bar(missing().map(|file| file.bytes).fold(0, u64::saturating_add));
-    for file in missing() {
+    let changed = || changed(model, states).map(|(file, _)| file);
+    let bar = output::bytes_bar(changed().map(|file| file.bytes).fold(0, u64::saturating_add));
+    for file in changed() {
         let path = folder.join(&file.path);
         let source = Source { client, seat, model, file };
         source.copy(&path, &bar)?.about(&codes::MODEL_COPY, path.display(), NEXT_WRITE)?;
@@ -291,9 +282,8 @@ fn copy(
 }
 
 /// Files that the repository lacks, or has otherwise.
-fn changed<'a>(model: &'a SharedModel, states: &'a [State]) -> impl Iterator<Item = &'a SharedFile> {
-    let with_states = model.files.iter().zip(states);
-    with_states.filter(|(_, state)| **state != State::Unchanged).map(|(file, _)| file)
+fn changed<'a>(model: &'a SharedModel, states: &'a [State]) -> impl Iterator<Item = (&'a SharedFile, State)> {
+    model.files.iter().zip(states.iter().copied()).filter(|(_, state)| *state != State::Unchanged)
 }
 
 /// File of another board.
@@ -375,8 +365,7 @@ fn check(model: &SharedModel, states: &[State], folder: &Path, staging: &Staging
 /// Moves what was copied into the model's folder: a version's ONNX file, by which the version is found, after its weights, and the
 /// description last. So the model can be loaded at any time.
 fn place(model: &SharedModel, states: &[State], copied: &Path, folder: &Path) -> Result<(), Diagnosis> {
-    let mut moved: Vec<(&SharedFile, &State)> =
-        model.files.iter().zip(states).filter(|(_, state)| **state != State::Unchanged).collect();
+    let mut moved: Vec<(&SharedFile, State)> = changed(model, states).collect();
     moved.sort_by_key(|(file, _)| (file.path == "model.toml", file.path.ends_with(".onnx")));
     for (file, state) in moved {
         let (from, path) = (copied.join(&file.path), folder.join(&file.path));

@@ -3,19 +3,27 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::path::Path;
+use std::os::unix::fs::MetadataExt;
 
 use orinoco_api::{SharedFile, SharedModel};
 use orinoco_board::Board;
+use orinoco_config::FileKind;
+use orinoco_core::codes;
 use orinoco_model::{PortableModel, Repository, sha256_of_file};
-use rustix::fs::OFlags;
 
 use crate::journal::{self, Level};
 
 /// Maximum number of files. Each is open twice, and while models are reloaded four times; the usual limit of a process is 1,024. A rank of a
 /// transfer agent has that many regions at most.
 pub(super) const FILES_MAX: usize = 200;
+
+/// Files of models. Those with weights may be of any size.
+const MODEL_FILE: FileKind = FileKind {
+    noun: "a file of a model",
+    bytes_max: u64::MAX,
+    code: &codes::MODEL_COPY,
+    next: "check the path and its permissions",
+};
 
 /// Models of a running board, with their files open: a file that is replaced meanwhile is still the one that runs.
 #[derive(Default)]
@@ -74,9 +82,8 @@ impl OwnModels {
         let PortableModel { name, version, files } = place.portable(text).map_err(|why| why.to_string())?;
         if let Some(known) = self.models.iter().find(|known| known.name == name) {
             // A board may run one model several times.
-            let paths = |files: &mut dyn Iterator<Item = &str>| files.map(str::to_owned).collect::<Vec<_>>();
-            let known = paths(&mut known.files.iter().map(|file| file.path.as_str()));
-            return match known == paths(&mut files.iter().map(|file| file.path.as_str())) {
+            let is_same = known.files.iter().map(|file| &file.path).eq(files.iter().map(|file| &file.path));
+            return match is_same {
                 true => Ok(()),
                 false => Err("the board runs another version of it, which is shared".to_owned()),
             };
@@ -86,9 +93,9 @@ impl OwnModels {
             return Err(format!("the models of the board have more than {FILES_MAX} files"));
         }
         let opened = files.into_iter().map(|file| {
-            let (bytes, opened) =
-                open(&file.file).map_err(|why| format!("{}: {why}", file.file.display()))?;
-            Ok(OpenFile { path: file.path, is_graph: file.is_graph, bytes, file: opened })
+            let opened = MODEL_FILE.open(&file.file).map_err(|why| why.to_string())?;
+            let data = opened.metadata().map_err(|why| format!("{}: {why}", file.file.display()))?;
+            Ok(OpenFile { path: file.path, is_graph: file.is_graph, bytes: data.len(), file: opened })
         });
         let files = opened.collect::<Result<Vec<_>, String>>()?;
         self.models.push(OpenModel { name, version, files });
@@ -119,18 +126,6 @@ impl OwnModels {
         }
         hashes.0 = known;
         hashed
-    }
-}
-
-/// Opens a regular file, and returns its size, too.
-fn open(path: &Path) -> io::Result<(u64, File)> {
-    // Without a writer, opening a pipe would wait for one.
-    let mode = OFlags::NONBLOCK.bits();
-    let file = File::options().read(true).custom_flags(mode.cast_signed()).open(path)?;
-    let data = file.metadata()?;
-    match data.is_file() {
-        true => Ok((data.len(), file)),
-        false => Err(io::Error::other("it is not a regular file")),
     }
 }
 
