@@ -1,10 +1,13 @@
 //! A device's context in the driver: our kernels loaded in it, and what is freed in it.
+//!
+//! The driver has one primary context of a device in each process, and to wait for it ends every capture under way in it. So all that
+//! opens a device shares one [`Context`], which knows of all captures. It is in a static because the driver's own is.
 #![expect(unsafe_code, reason = "the driver's functions take raw handles and pointers")]
 
 use std::ffi::CString;
 use std::fmt;
 use std::ptr;
-use std::sync::Arc;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 
 use cudarc::driver::sys;
 
@@ -14,6 +17,16 @@ use crate::frees::DeferredFrees;
 use crate::kernels::SOURCES;
 use crate::{CudaError, DeviceInfo, Kernel};
 
+/// The open contexts, by device.
+static OPEN: Mutex<Vec<(sys::CUdevice, Weak<Context>)>> = Mutex::new(Vec::new());
+/// Notified when a context has left [`OPEN`].
+static CLOSED: Condvar = Condvar::new();
+
+fn open_contexts() -> MutexGuard<'static, Vec<(sys::CUdevice, Weak<Context>)>> {
+    // Nothing between two changes of it panics.
+    OPEN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// A device's primary context with our modules. The last stream, event or buffer that needs it releases it.
 pub(crate) struct Context {
     raw: sys::CUcontext,
@@ -22,6 +35,8 @@ pub(crate) struct Context {
     functions: [sys::CUfunction; Kernel::ALL.len()],
     info: DeviceInfo,
     frees: DeferredFrees,
+    /// It is in [`OPEN`].
+    is_listed: bool,
 }
 
 // SAFETY: the handles are not bound to a thread: every use makes the context current first (`bind`), and the driver
@@ -31,15 +46,33 @@ unsafe impl Send for Context {}
 unsafe impl Sync for Context {}
 
 impl Context {
-    pub(crate) fn new(device: sys::CUdevice, info: DeviceInfo) -> Result<Self, CudaError> {
+    /// The context of a device: the one that is open, or a new one.
+    pub(crate) fn open(device: sys::CUdevice, info: DeviceInfo) -> Result<Arc<Self>, CudaError> {
+        let mut open = open_contexts();
+        while let Some((_, context)) = open.iter().find(|(of, _)| *of == device) {
+            match context.upgrade() {
+                Some(context) => return Ok(context),
+                // It is being closed, and waits for the device meanwhile: a capture in a new one would not survive that.
+                None => open = CLOSED.wait(open).unwrap_or_else(PoisonError::into_inner),
+            }
+        }
+        let mut context = Self::new(device, info)?;
+        context.is_listed = true;
+        let context = Arc::new(context);
+        open.push((device, Arc::downgrade(&context)));
+        Ok(context)
+    }
+
+    fn new(device: sys::CUdevice, info: DeviceInfo) -> Result<Self, CudaError> {
         let mut raw = ptr::null_mut();
         // SAFETY: `raw` is a place for the handle, `device` is from `cuDeviceGet`.
         let result = unsafe { sys::cuDevicePrimaryCtxRetain(&mut raw, device) };
         check(result, "cuDevicePrimaryCtxRetain", || format!("opening {}", info.name))?;
         // From now on `drop` releases what was retained.
         let none = [ptr::null_mut(); Kernel::ALL.len()];
+        let frees = DeferredFrees::default();
         let mut context =
-            Self { raw, device, modules: Vec::new(), functions: none, info, frees: DeferredFrees::default() };
+            Self { raw, device, modules: Vec::new(), functions: none, info, frees, is_listed: false };
         context.bind()?;
         for source in &SOURCES {
             let image = source.image_for(context.info.sm).expect("`open` checked the GPU's generation");
@@ -119,6 +152,11 @@ impl Drop for Context {
         }
         // SAFETY: it was retained once in `new`.
         let _ = unsafe { sys::cuDevicePrimaryCtxRelease_v2(self.device) };
+        // A context that `new` could not finish is not in the list, and `open` holds its lock then.
+        if self.is_listed {
+            open_contexts().retain(|(of, _)| *of != self.device);
+            CLOSED.notify_all();
+        }
     }
 }
 

@@ -49,8 +49,8 @@ impl Device {
                 Sm::OLDEST
             )));
         }
-        let context = Context::new(device, info).map_err(|error| unusable(&error))?;
-        Ok(Self { context: Arc::new(context) })
+        let context = Context::open(device, info).map_err(|error| unusable(&error))?;
+        Ok(Self { context })
     }
 
     /// Properties of the GPU.

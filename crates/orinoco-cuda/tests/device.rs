@@ -204,6 +204,24 @@ fn what_one_thread_frees_does_not_end_a_capture_of_another() {
     }
 }
 
+/// The driver has one context for all of them, and to wait for it ends every capture: what one frees waits for the captures of the others.
+#[test]
+fn a_device_that_is_opened_twice_knows_of_all_captures() {
+    let Some(device) = device("a device that is opened twice") else { return };
+    let other = Device::open(0).expect("it was just opened");
+    let stream = device.stream().expect("a stream");
+    let arena = DeviceArena::new(&device, 4096).expect("memory");
+    let freed = std::sync::Mutex::new(Some(DeviceArena::new(&other, 4096).expect("memory")));
+    let mut graph = Graph::new();
+    let ran = graph.run(&stream, 0, |stream| {
+        Launch::zero(stream, arena.whole())?;
+        drop(freed.lock().expect("no panic").take());
+        Launch::zero(stream, arena.whole())
+    });
+    assert_eq!(ran.expect("it runs"), GraphRun::Captured, "{:?}", graph.refusal());
+    stream.synchronize().expect("it ran");
+}
+
 #[test]
 fn nothing_is_freed_while_an_engine_may_capture() {
     let Some(device) = device("freeing while an engine captures") else { return };
