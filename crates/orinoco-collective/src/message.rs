@@ -40,7 +40,7 @@ pub(crate) use kernel::{Kernel, kernel_of};
 pub use memory::{Memory, Span};
 pub use notice::{Failure, NOTICE_BYTES, Notice, NumberedCall};
 pub use plan::OperationPlan;
-pub(crate) use stream::{INLINE_BYTES, write_both};
+pub(crate) use stream::{INLINE_BYTES, SLICES_MAX, write_inline};
 pub use stream::{Moved, StreamReceiver, StreamSender};
 pub use transport::{LinkFault, Transport};
 pub use vector_memory::{AllocateError, MappedMemory, VectorMemory};

@@ -23,6 +23,9 @@ pub enum Moved {
 /// Most bytes of a payload that is sent in one piece with its header: copying it takes less time than a second slice.
 pub(crate) const INLINE_BYTES: usize = 512;
 
+/// Most slices that are offered to a stream at once: a header, and regions of its payload.
+pub(crate) const SLICES_MAX: usize = 8;
+
 /// Sends a rank's messages to one peer.
 pub struct StreamSender {
     peer: usize,
@@ -53,15 +56,23 @@ impl StreamSender {
                 return Err(LinkFault::Closed { peer: self.peer });
             }
             let header = header.encode();
-            let unsent = &header[self.offset.min(HEADER_BYTES)..];
-            let payload = engine.payload(self.peer, memory, self.offset.saturating_sub(HEADER_BYTES));
-            if unsent.is_empty() && payload.is_empty() {
+            let mut slices = [IoSlice::new(&header[self.offset.min(HEADER_BYTES)..]); SLICES_MAX];
+            let (mut count, mut offset) = (1, self.offset.saturating_sub(HEADER_BYTES));
+            for slice in &mut slices[1..] {
+                *slice = IoSlice::new(engine.payload(self.peer, memory, offset));
+                if slice.is_empty() {
+                    break;
+                }
+                (count, offset) = (count + 1, offset + slice.len());
+            }
+            let slices = &slices[..count];
+            if slices.iter().all(|slice| slice.is_empty()) {
                 engine.sent(self.peer, memory);
                 self.offset = 0;
                 continue;
             }
             let mut inline = [0; HEADER_BYTES + INLINE_BYTES];
-            match write_both(unsent, payload, &mut inline, &mut write) {
+            match write_inline(slices, &mut inline, &mut write) {
                 Moved::Bytes(bytes) => {
                     self.offset += bytes;
                     has_moved = true;
@@ -74,19 +85,21 @@ impl StreamSender {
     }
 }
 
-/// Writes the rest of a header and of a payload, as one slice if they are short.
-pub(crate) fn write_both(
-    header: &[u8],
-    payload: &[u8],
+/// Writes the rest of a header and what follows of its payload, as one slice if they are short.
+pub(crate) fn write_inline(
+    slices: &[IoSlice<'_>],
     inline: &mut [u8; HEADER_BYTES + INLINE_BYTES],
     write: &mut impl FnMut(&[IoSlice<'_>]) -> Moved,
 ) -> Moved {
-    let len = header.len() + payload.len();
-    if payload.len() > INLINE_BYTES || header.is_empty() {
-        return write(&[IoSlice::new(header), IoSlice::new(payload)]);
+    let payload: usize = slices[1..].iter().map(|slice| slice.len()).sum();
+    if payload > INLINE_BYTES || slices[0].is_empty() {
+        return write(slices);
     }
-    inline[..header.len()].copy_from_slice(header);
-    inline[header.len()..len].copy_from_slice(payload);
+    let mut len = 0;
+    for slice in slices {
+        inline[len..len + slice.len()].copy_from_slice(slice);
+        len += slice.len();
+    }
     write(&[IoSlice::new(&inline[..len])])
 }
 
@@ -267,4 +280,56 @@ fn read_open(is_closed: &mut bool, into: &mut [u8], read: &mut impl FnMut(&mut [
     let moved = read(into);
     *is_closed = moved == Moved::Closed;
     moved
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use zerocopy::IntoBytes;
+
+    use super::*;
+    use crate::call::{Call, Operation};
+    use crate::element::kernel;
+    use crate::message::OperationPlan;
+    use crate::{Algorithm, Collective, DataType, ReduceOp, Topology};
+
+    const RANKS: usize = 4;
+
+    /// Slices of each write of the first message of an all-to-all, in which it has two regions.
+    fn writes(count: usize) -> Vec<Vec<usize>> {
+        let collective = Collective::all_to_all(RANKS, count);
+        let (topology, kernel) = (Topology::flat(RANKS), kernel::<i64>(ReduceOp::Sum));
+        let plan =
+            OperationPlan::new(&collective, Algorithm::Bruck, &topology, 0, kernel, usize::MAX).unwrap();
+        let words = |bytes: usize| vec![0u64; bytes.div_ceil(8)];
+        let (input, mut output) = (words(8 * RANKS * count), words(8 * RANKS * count));
+        let (mut scratch, mut partial) = (words(plan.scratch_bytes()), words(plan.partial_bytes()));
+        let mut memory = Memory {
+            input: Some(input.as_bytes()),
+            output: output.as_mut_bytes(),
+            scratch: scratch.as_mut_bytes(),
+            partial: partial.as_mut_bytes(),
+        };
+        let mut engine = Engine::new(0, RANKS, 1);
+        engine.begin(
+            Call::new(Operation::AllToAll, Some(DataType::I64), None, 0, count),
+            Arc::new(plan),
+            &mut memory,
+        );
+        let peer = (1..RANKS).find(|peer| engine.has_message(*peer)).expect("a message is to be sent");
+        let mut writes = Vec::new();
+        let write = |slices: &[IoSlice<'_>]| {
+            writes.push(slices.iter().map(|slice| slice.len()).collect::<Vec<_>>());
+            Moved::Bytes(slices.iter().map(|slice| slice.len()).sum())
+        };
+        assert_eq!(StreamSender::new(peer).send(&mut engine, &mut memory, write).ok(), Some(true));
+        writes
+    }
+
+    #[test]
+    fn all_regions_of_a_message_are_written_at_once() {
+        assert_eq!(writes(3), [[HEADER_BYTES + 2 * 24]]);
+        assert_eq!(writes(1000), [[HEADER_BYTES, 8000, 8000]]);
+    }
 }

@@ -9,7 +9,7 @@ use super::device::{Device, Direct};
 use super::flow::PART_BYTES;
 use super::wire::Wire;
 use crate::message::{
-    Engine, HEADER_BYTES, Header, INLINE_BYTES, LinkFault, Memory, Moved, Refusal, write_both,
+    Engine, HEADER_BYTES, Header, INLINE_BYTES, LinkFault, Memory, Moved, Refusal, write_inline,
 };
 
 /// Sends a rank's messages to one peer.
@@ -115,7 +115,8 @@ impl Sender {
         let payload = engine.payload(self.peer, memory, self.offset.saturating_sub(HEADER_BYTES));
         if payload_len(header) < DIRECT_BYTES {
             let mut inline = [0; HEADER_BYTES + INLINE_BYTES];
-            return write_both(unsent, payload, &mut inline, &mut |slices| wire.write(device, slices));
+            let slices = [IoSlice::new(unsent), IoSlice::new(payload)];
+            return write_inline(&slices, &mut inline, &mut |slices| wire.write(device, slices));
         }
         if !unsent.is_empty() {
             return wire.write(device, &[IoSlice::new(unsent)]);

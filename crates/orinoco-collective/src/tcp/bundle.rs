@@ -4,7 +4,7 @@ use std::net::Shutdown;
 use rustix::event::{PollFd, PollFlags};
 
 use super::connection::Connection;
-use crate::message::Moved;
+use crate::message::{Moved, SLICES_MAX};
 
 /// Connections with one rank that carry one stream of bytes: blocks of it go over them in turn. One TCP connection may not fill a fast
 /// link, or one with a long delay, by itself.
@@ -57,7 +57,7 @@ impl Bundle {
             return only.write(slices);
         }
         let Turn { at, left } = self.sending;
-        let slices = first_two(slices, left);
+        let slices = first_bytes(slices, left);
         let moved = self.connections[at].write(&slices);
         if let Moved::Bytes(bytes) = moved {
             self.sending.advance(bytes, self.connections.len());
@@ -96,14 +96,15 @@ impl Bundle {
     }
 }
 
-/// The first two slices, of which one with a header and one with a payload are all, and no more than so many bytes.
-fn first_two<'b>(slices: &'b [IoSlice<'_>], bytes_max: usize) -> [IoSlice<'b>; 2] {
-    let of = |at: usize, bytes_max: usize| -> &'b [u8] {
-        let slice = slices.get(at).map_or(&[][..], |slice| &**slice);
-        &slice[..slice.len().min(bytes_max)]
-    };
-    let first = of(0, bytes_max);
-    [IoSlice::new(first), IoSlice::new(of(1, bytes_max - first.len()))]
+/// The first slices, and no more than so many bytes of them.
+fn first_bytes<'b>(slices: &'b [IoSlice<'_>], mut left: usize) -> [IoSlice<'b>; SLICES_MAX] {
+    let mut first = [IoSlice::new(&[]); SLICES_MAX];
+    for (first, slice) in first.iter_mut().zip(slices) {
+        let len = slice.len().min(left);
+        *first = IoSlice::new(&slice[..len]);
+        left -= len;
+    }
+    first
 }
 
 #[cfg(test)]
@@ -140,8 +141,9 @@ mod tests {
             while received.len() < bytes.len() {
                 let len = rng.usize(..=300_000).min(bytes.len() - sent);
                 let (header, payload) = bytes[sent..sent + len].split_at(rng.usize(..=len));
+                let (first, second) = payload.split_at(rng.usize(..=payload.len()));
                 if len > 0
-                    && let Moved::Bytes(moved) = near.write(&[IoSlice::new(header), IoSlice::new(payload)])
+                    && let Moved::Bytes(moved) = near.write(&[header, first, second].map(IoSlice::new))
                 {
                     sent += moved;
                 }
