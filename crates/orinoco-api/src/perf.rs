@@ -69,7 +69,7 @@ pub struct PerfRow {
 pub struct PerfExplanation {
     /// Algorithm that was used, such as `two-shot`.
     pub algorithm: String,
-    /// Its predicted time, in microseconds.
+    /// Its predicted time after a barrier that ranks reach at different times, in microseconds.
     pub predicted_us: f64,
     /// Least time that any algorithm takes on these links, in microseconds.
     pub bound_us: f64,
@@ -84,6 +84,6 @@ pub struct PerfExplanation {
 pub struct PerfCandidate {
     /// Algorithm, such as `two-shot`.
     pub algorithm: String,
-    /// Its predicted time, in microseconds.
+    /// Its predicted time after a barrier that ranks reach at different times, in microseconds.
     pub predicted_us: f64,
 }

@@ -3,7 +3,8 @@
 //!
 //!     cargo run --release -p orinoco-collective --example tuning [RANKS] [SECONDS_PER_SIZE] [verbose]
 //!
-//! Each call is timed after a barrier, and the slowest rank counts. Algorithms take turns, so that noise hits all of them.
+//! Each call is timed after a barrier, which each rank in turn reaches last, and the slowest rank counts: a figure is the mean, over the last
+//! ranks, of the median. Algorithms take turns, so that noise hits all of them, and links are measured again before each size.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -11,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use orinoco_collective::cost::LATENESS;
 use orinoco_collective::{
     Algorithm, Collective, CollectiveError, Communicator, DataType, MessageSettings, ReduceOp, Rendezvous,
     Schedule, Security, TcpGroup, TcpSettings, Topology, schedule,
@@ -29,8 +31,8 @@ const OPERATIONS: [&str; 9] = [
     "all_to_all",
 ];
 const BYTES_MAX: usize = 4 << 20;
-/// Timed calls of each algorithm at each size.
-const CALLS: (usize, usize) = (7, 200);
+/// Turns of each algorithm at each size, at least and at most, and those before them that do not count.
+const TURNS: (usize, usize) = (7, 200);
 const WARM_UP: usize = 2;
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -98,6 +100,8 @@ fn compare(
                 continue;
             }
             let collective = collective(operation, ranks, bytes / 4);
+            // The speed of a shared machine changes within seconds: what is predicted and what is measured must be close together.
+            tuned.tune(None)?;
             let explanation = tuned.explain(&collective, DataType::F32).ok_or("not tuned")?;
             let candidates = candidates(&collective, ranks);
             let distinct: Vec<Algorithm> =
@@ -113,17 +117,19 @@ fn compare(
             worst = worst.max(ratio);
             for candidate in explanation.candidates.iter().filter(|of| measured.contains_key(&of.algorithm)) {
                 let time = time_of(candidate.algorithm);
-                let predicted = candidate.predicted.as_secs_f64();
+                let predicted = candidate.predicted_after_barrier.as_secs_f64();
+                let at_once = candidate.predicted.as_secs_f64();
                 errors_here.push((predicted - time).abs() / time);
                 if verbose {
                     let is_chosen = candidate.algorithm == candidates[&explanation.chosen];
                     let mark = if is_chosen { '*' } else { ' ' };
                     println!(
-                        "{mark} {operation:<14} {bytes:>8} {:<18} {:>9.1} us, predicted {:>9.1} us, {:>+5.0} %",
+                        "{mark} {operation:<14} {bytes:>8} {:<18} {:>9.1} us, predicted {:>9.1} us, {:>+5.0} %, from a common start {:>9.1} us",
                         candidate.algorithm.name(),
                         time * 1e6,
                         predicted * 1e6,
                         (predicted / time - 1.0) * 100.0,
+                        at_once * 1e6,
                     );
                 }
             }
@@ -206,25 +212,33 @@ fn measure(
     if let Collective::Broadcast { .. } = collective {
         output.fill(1.0);
     }
-    let mut times: BTreeMap<Algorithm, Vec<f64>> = BTreeMap::new();
+    let barrier = tuned.explain(&Collective::Barrier, DataType::F32).and_then(|barrier| barrier.predicted());
+    let lateness = barrier.ok_or("a barrier has no price")?.mul_f64(LATENESS);
+    let mut times: BTreeMap<(Algorithm, usize), Vec<f64>> = BTreeMap::new();
     let start = Instant::now();
-    let mut calls = 0;
+    let mut turns = 0;
     loop {
         // Whichever comes first finds colder caches, so they take turns in that, too.
-        for turn in 0..algorithms.len() {
-            let algorithm = &algorithms[(turn + calls) % algorithms.len()];
+        for place in 0..algorithms.len() {
+            let algorithm = &algorithms[(place + turns) % algorithms.len()];
             let group = groups.get_mut(algorithm).ok_or("a group for each algorithm")?;
-            group.barrier()?;
-            let start = Instant::now();
-            call(group, collective, &input, &mut output)?;
-            let time = start.elapsed().as_secs_f64();
-            if calls >= WARM_UP {
-                times.entry(*algorithm).or_default().push(time);
+            for last in 0..tuned.ranks() {
+                if last == rank {
+                    let start = Instant::now();
+                    while start.elapsed() < lateness {}
+                }
+                tuned.barrier()?;
+                let start = Instant::now();
+                call(group, collective, &input, &mut output)?;
+                let time = start.elapsed().as_secs_f64();
+                if turns >= WARM_UP {
+                    times.entry((*algorithm, last)).or_default().push(time);
+                }
             }
         }
-        calls += 1;
-        let is_last = calls >= WARM_UP + CALLS.0
-            && (calls >= WARM_UP + CALLS.1 || start.elapsed() > Duration::from_secs_f64(seconds));
+        turns += 1;
+        let is_last = turns >= WARM_UP + TURNS.0
+            && (turns >= WARM_UP + TURNS.1 || start.elapsed() > Duration::from_secs_f64(seconds));
         // Rank 0 decides.
         let mut decision = [u8::from(is_last)];
         tuned.broadcast(0, &mut decision)?;
@@ -233,9 +247,9 @@ fn measure(
         }
     }
     let mut medians = BTreeMap::new();
-    for (algorithm, mut times) in times {
+    for ((algorithm, _), mut times) in times {
         tuned.all_reduce(ReduceOp::Max, &mut times)?;
-        medians.insert(algorithm, median(&mut times));
+        *medians.entry(algorithm).or_default() += median(&mut times) / tuned.ranks() as f64;
     }
     Ok(medians)
 }
@@ -264,7 +278,8 @@ fn pin(rank: usize, ranks: usize) {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     if ranks <= cores {
         let mut set = rustix::thread::CpuSet::new();
-        set.set(rank);
+        // Neighbours often share a core's units.
+        set.set(rank * (cores / ranks));
         // Without it the figures are noisier, no more.
         let _ = rustix::thread::sched_setaffinity(None, &set);
     }

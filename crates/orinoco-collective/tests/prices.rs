@@ -1,6 +1,8 @@
 //! Prices of schedules agree with the formulas of the literature, and large groups can be priced.
 
-use orinoco_collective::cost::{Costs, Curve, LinkCosts, Links, Price, Sizes, Unpriced, price};
+use orinoco_collective::cost::{
+    Costs, Curve, LinkCosts, Links, Price, Sizes, Unpriced, price, price_after_barrier,
+};
 use orinoco_collective::{Algorithm, Collective, Topology};
 
 const LATENCY: f64 = 10e-6;
@@ -54,6 +56,34 @@ fn prices_are_those_of_the_literature() {
             let error = (price - seconds).abs() / seconds;
             assert!(error < 1e-9, "{algorithm} {collective} of {ranks}: {price} instead of {seconds}");
         }
+    }
+}
+
+/// The rank that reaches a barrier last leaves it a latency before the others.
+#[test]
+fn who_leaves_a_barrier_first_waits_for_the_others() {
+    let sizes = Sizes { element: 4, accumulator: 4, piece: usize::MAX };
+    let seconds = |collective: &Collective, algorithm, ranks| {
+        let topology = Topology::flat(ranks);
+        let barrier = Algorithm::Direct;
+        let price = price_after_barrier(collective, algorithm, barrier, &topology, sizes, &costs());
+        price.expect("there is such a schedule").seconds
+    };
+    let broadcast = Collective::Broadcast { root: 0, count: 1 };
+    let all_gather = |ranks| Collective::AllGather { counts: vec![1; ranks] };
+    for (collective, algorithm, ranks, latencies) in [
+        // If the root is last, its message arrives when the other leaves the barrier; else the other waits for two latencies.
+        (broadcast.clone(), Algorithm::Direct, 2, 1.0),
+        (broadcast, Algorithm::Direct, 4, 1.5),
+        (all_gather(2), Algorithm::Direct, 2, 2.0),
+        (all_gather(4), Algorithm::Direct, 4, 2.0),
+        // Three steps, which begin a latency later at all ranks but one.
+        (all_gather(4), Algorithm::Ring, 4, 4.0),
+    ] {
+        let (price, expected) = (seconds(&collective, algorithm, ranks), latencies * LATENCY);
+        // Four bytes take less than a thousandth of the latency.
+        let error = (price - expected).abs() / expected;
+        assert!(error < 2e-3, "{algorithm} {collective} of {ranks}: {price} instead of {expected}");
     }
 }
 

@@ -3,41 +3,90 @@
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
-use super::{Costs, LinkCosts, Links, Price, Sizes};
+use super::{Costs, LinkCosts, Links, Sizes};
 use crate::partition::PIECES_ACTIVE;
 use crate::{Local, Region, Round, Schedule, Topology, Transfer};
 
-/// Prices pieces of an operation, each with the schedule of every rank. Pieces share ports and processors; as many are under way at a
-/// rank as in its engine.
-pub(super) fn run(pieces: &[Vec<Schedule>], topology: &Topology, sizes: Sizes, costs: &Costs) -> Price {
-    let ranks = topology.ranks();
-    let mut simulation = Simulation {
-        pieces,
-        topology,
-        sizes,
-        costs,
-        events: BinaryHeap::new(),
-        number: 0,
-        progress: pieces.iter().map(|piece| vec![Progress::default(); piece.len()]).collect(),
-        mailboxes: pieces.iter().map(|piece| vec![Vec::new(); piece.len()]).collect(),
-        windows: vec![Window::default(); ranks],
-        sending: vec![0.0; ranks],
-        receiving: vec![0.0; ranks],
-        working: vec![0.0; ranks],
-        cores: (costs.cores.iter().flat_map(|of| &of.cores))
-            .map(|cores| vec![Core { free: 0.0, last: usize::MAX }; (*cores).max(1)])
-            .collect(),
-        end: 0.0,
-        messages: 0,
-    };
-    (0..ranks).for_each(|rank| simulation.slide(0.0, rank));
-    while let Some(Event { at, what, .. }) = simulation.events.pop() {
-        match what {
-            What::Begin { piece, rank } => simulation.begin(at, piece, rank),
-            What::Arrive { piece, from, to, bytes } => simulation.arrive(at, piece, from, to, bytes),
+/// Times of ranks between two operations: an operation begins at each rank as soon as the one before has ended there.
+#[derive(Clone)]
+pub(super) struct RankClocks {
+    /// Time at which each rank ended its last operation.
+    ended: Vec<f64>,
+    /// Time until which each rank's outgoing port, incoming port and thread are busy.
+    sending: Vec<f64>,
+    receiving: Vec<f64>,
+    working: Vec<f64>,
+    /// Cores of each machine, where ranks share them.
+    cores: Vec<Vec<Core>>,
+}
+
+impl RankClocks {
+    /// Creates ranks that all begin at time 0, with nothing to do.
+    pub(super) fn new(ranks: usize, costs: &Costs) -> Self {
+        let idle = |cores: &usize| vec![Core { free: 0.0, last: usize::MAX }; (*cores).max(1)];
+        Self {
+            ended: vec![0.0; ranks],
+            sending: vec![0.0; ranks],
+            receiving: vec![0.0; ranks],
+            working: vec![0.0; ranks],
+            cores: costs.cores.iter().flat_map(|of| &of.cores).map(idle).collect(),
         }
     }
-    Price { seconds: simulation.end, messages: simulation.messages }
+
+    /// Keeps a rank busy from time 0 on with something else.
+    pub(super) fn delay(&mut self, rank: usize, seconds: f64, costs: &Costs) {
+        (self.ended[rank], self.working[rank]) = (seconds, seconds);
+        let machine = costs.cores.as_ref().map(|of| of.machines[rank]);
+        if let Some(core) = machine.and_then(|machine| self.cores[machine].first_mut()) {
+            *core = Core { free: seconds, last: rank };
+        }
+    }
+
+    /// Time at which each rank ended its last operation.
+    pub(super) fn times(&self) -> &[f64] {
+        &self.ended
+    }
+
+    /// Time at which the last rank ended.
+    pub(super) fn last(&self) -> f64 {
+        self.ended.iter().copied().fold(0.0, f64::max)
+    }
+
+    /// Executes pieces of an operation, each with the schedule of every rank, and returns the number of messages. Pieces share ports and
+    /// processors; as many are under way at a rank as in its engine.
+    pub(super) fn run(
+        &mut self,
+        pieces: &[Vec<Schedule>],
+        topology: &Topology,
+        sizes: Sizes,
+        costs: &Costs,
+    ) -> usize {
+        let ranks = topology.ranks();
+        let mut simulation = Simulation {
+            pieces,
+            topology,
+            sizes,
+            costs,
+            unseen: vec![Some(Vec::new()); ranks],
+            clocks: self,
+            events: BinaryHeap::new(),
+            number: 0,
+            progress: pieces.iter().map(|piece| vec![Progress::default(); piece.len()]).collect(),
+            mailboxes: pieces.iter().map(|piece| vec![Vec::new(); piece.len()]).collect(),
+            windows: vec![Window::default(); ranks],
+            messages: 0,
+        };
+        for rank in 0..ranks {
+            simulation.slide(simulation.clocks.ended[rank], rank);
+        }
+        while let Some(Event { at, what, .. }) = simulation.events.pop() {
+            match what {
+                What::Begin { piece, rank } => simulation.begin(at, piece, rank),
+                What::Arrive { piece, from, to, bytes } => simulation.arrive(at, piece, from, to, bytes),
+            }
+        }
+        simulation.messages
+    }
 }
 
 struct Simulation<'a> {
@@ -45,6 +94,9 @@ struct Simulation<'a> {
     topology: &'a Topology,
     sizes: Sizes,
     costs: &'a Costs,
+    clocks: &'a mut RankClocks,
+    /// Messages that lie at each rank until it looks for the first one, which it does after what it sends before. Then `None`.
+    unseen: Vec<Option<Vec<What>>>,
     events: BinaryHeap<Event>,
     /// Events so far.
     number: usize,
@@ -53,13 +105,6 @@ struct Simulation<'a> {
     mailboxes: Vec<Vec<Vec<(usize, f64)>>>,
     /// Pieces under way at each rank.
     windows: Vec<Window>,
-    /// Time until which each rank's outgoing port, incoming port and thread are busy.
-    sending: Vec<f64>,
-    receiving: Vec<f64>,
-    working: Vec<f64>,
-    /// Cores of each machine, where ranks share them.
-    cores: Vec<Vec<Core>>,
-    end: f64,
     messages: usize,
 }
 
@@ -96,6 +141,7 @@ struct Event {
     what: What,
 }
 
+#[derive(Clone)]
 enum What {
     /// A rank begins its next round of a piece.
     Begin { piece: usize, rank: usize },
@@ -126,7 +172,8 @@ impl Simulation<'_> {
     fn begin(&mut self, at: f64, piece: usize, rank: usize) {
         let pieces = self.pieces;
         let Some(round) = pieces[piece][rank].rounds.get(self.progress[piece][rank].round) else {
-            self.end = self.end.max(at);
+            let ended = &mut self.clocks.ended[rank];
+            *ended = ended.max(at);
             self.slide(at, rank);
             return;
         };
@@ -136,6 +183,9 @@ impl Simulation<'_> {
         }
         let progress = &mut self.progress[piece][rank];
         (progress.is_waiting, progress.ready, progress.taken) = (true, ready, 0);
+        if !round.receives.is_empty() {
+            self.unseen[rank].take().into_iter().flatten().for_each(|message| self.push(at, message));
+        }
         self.take(piece, rank, round);
     }
 
@@ -146,22 +196,26 @@ impl Simulation<'_> {
         let (occupancy, latency, work) =
             (link.occupancy.at(bytes), link.latency.at(bytes), link.send.at(bytes));
         let first_byte = (latency - occupancy.max(link.receive.at(bytes))).max(0.0);
-        let end = self.work(rank, at.max(self.sending[rank]), work);
+        let end = self.work(rank, at.max(self.clocks.sending[rank]), work);
         let start = end - work;
-        self.sending[rank] = start + occupancy.max(work);
+        self.clocks.sending[rank] = start + occupancy.max(work);
         self.push(start + first_byte, What::Arrive { piece, from: rank, to: send.peer, bytes });
         self.messages += 1;
-        self.sending[rank]
+        self.clocks.sending[rank]
     }
 
     fn arrive(&mut self, at: f64, piece: usize, from: usize, to: usize, bytes: usize) {
+        if let Some(unseen) = &mut self.unseen[to] {
+            unseen.push(What::Arrive { piece, from, to, bytes });
+            return;
+        }
         let link = self.link(from, to);
         let (occupancy, work) = (link.occupancy.at(bytes), link.receive.at(bytes));
         // The shorter of the two ends with the longer one.
         let longest = occupancy.max(work);
-        let through_port = (at + longest - occupancy).max(self.receiving[to]) + occupancy;
+        let through_port = (at + longest - occupancy).max(self.clocks.receiving[to]) + occupancy;
         let copied = self.work(to, at + longest - work, work);
-        self.receiving[to] = through_port;
+        self.clocks.receiving[to] = through_port;
         self.mailboxes[piece][to].push((from, through_port.max(copied)));
         if self.progress[piece][to].is_waiting {
             let pieces = self.pieces;
@@ -174,7 +228,7 @@ impl Simulation<'_> {
         if seconds == 0.0 {
             return from;
         }
-        let mut start = from.max(self.working[rank]);
+        let mut start = from.max(self.clocks.working[rank]);
         if let Some(cores) = self.cores_of(rank) {
             let core = match cores.iter().position(|core| core.last == rank) {
                 // It still has its core, and looks there for what it waits for.
@@ -188,7 +242,7 @@ impl Simulation<'_> {
             };
             *core = Core { free: start + seconds, last: rank };
         }
-        self.working[rank] = start + seconds;
+        self.clocks.working[rank] = start + seconds;
         start + seconds
     }
 
@@ -204,7 +258,7 @@ impl Simulation<'_> {
     /// Cores that a rank shares with others.
     fn cores_of(&mut self, rank: usize) -> Option<&mut Vec<Core>> {
         let machine = self.costs.cores.as_ref()?.machines[rank];
-        self.cores.get_mut(machine)
+        self.clocks.cores.get_mut(machine)
     }
 
     /// Takes arrived messages in the round's order, and ends the round when it has all.

@@ -375,6 +375,7 @@ impl<T: Transport> MessageGroup<T> {
                 || self.settings.algorithm.unwrap_or_else(|| self.choice(collective, kernel, true)),
                 |called| called.plan.algorithm,
             ),
+            barrier: self.choice(&Collective::Barrier, Kernel::copying(None), true),
             measured: called.and_then(Planned::measured),
         };
         Some(Explanation::new(question, figures, &self.topology, self.rules()))

@@ -4,7 +4,7 @@ use std::time::Duration;
 use super::bound::least_seconds;
 use super::choices::{Rules, algorithms, sizes};
 use super::figures::Figures;
-use crate::cost::price;
+use crate::cost::{price, price_after_barrier};
 use crate::{Algorithm, Collective, DataType, Topology};
 
 /// Reasons for the choice of an operation's algorithm: what each would cost, and what the operation took.
@@ -33,8 +33,11 @@ pub struct Explanation {
 pub struct Candidate {
     /// The algorithm.
     pub algorithm: Algorithm,
-    /// Predicted time.
+    /// Predicted time until the last rank has finished, if all begin at once.
     pub predicted: Duration,
+    /// Predicted time of the slowest rank in a benchmark that times each call after a barrier: ranks leave a barrier up to a message's
+    /// latency apart, and the first one waits for the others.
+    pub predicted_after_barrier: Duration,
 }
 
 /// Times of an operation's last calls at this rank.
@@ -56,20 +59,28 @@ pub(crate) struct Question<'a> {
     pub(crate) reduced: usize,
     pub(crate) bytes: usize,
     pub(crate) chosen: Algorithm,
+    /// Algorithm of the group's barriers.
+    pub(crate) barrier: Algorithm,
     pub(crate) measured: Option<Measured>,
 }
 
 impl Explanation {
     pub(crate) fn new(question: Question<'_>, figures: &Figures, topology: &Topology, rules: Rules) -> Self {
-        let Question { collective, data_type, reduced, bytes, chosen, measured } = question;
+        let Question { collective, data_type, reduced, bytes, chosen, barrier, measured } = question;
         let costs = figures.costs(reduced);
         let mut sizes = sizes(reduced, rules);
         sizes.element = data_type.size();
         sizes.accumulator = sizes.accumulator.max(sizes.element);
         sizes.piece = (rules.piece_bytes / sizes.element).max(1);
         let candidate = |algorithm| {
-            let price = price(collective, algorithm, topology, sizes, &costs).ok()?;
-            Some(Candidate { algorithm, predicted: Duration::from_secs_f64(price.seconds) })
+            let at_once = price(collective, algorithm, topology, sizes, &costs).ok()?;
+            let after_barrier =
+                price_after_barrier(collective, algorithm, barrier, topology, sizes, &costs).ok()?;
+            Some(Candidate {
+                algorithm,
+                predicted: Duration::from_secs_f64(at_once.seconds),
+                predicted_after_barrier: Duration::from_secs_f64(after_barrier.seconds),
+            })
         };
         let mut candidates: Vec<Candidate> =
             algorithms(collective, topology, rules.order).filter_map(candidate).collect();
@@ -88,8 +99,12 @@ impl Explanation {
 
     /// Predicted time of the chosen algorithm, if it has a price.
     pub fn predicted(&self) -> Option<Duration> {
-        let of_chosen = self.candidates.iter().find(|candidate| candidate.algorithm == self.chosen);
-        of_chosen.map(|candidate| candidate.predicted)
+        self.of_chosen().map(|candidate| candidate.predicted)
+    }
+
+    /// The chosen algorithm, if it has a price.
+    pub fn of_chosen(&self) -> Option<&Candidate> {
+        self.candidates.iter().find(|candidate| candidate.algorithm == self.chosen)
     }
 
     /// The lower bound divided by the median of the measured times: 1 if nothing could be faster.
@@ -105,10 +120,11 @@ impl fmt::Display for Explanation {
         let Self { operation, data_type, bytes, ranks, .. } = self;
         let ranks = if *ranks == 1 { "1 rank".to_owned() } else { format!("{ranks} ranks") };
         writeln!(f, "{operation} of {data_type}, {bytes} bytes, {ranks}")?;
-        writeln!(f, "  {:<20} {:>14}", "ALGORITHM", "PREDICTED (us)")?;
-        for Candidate { algorithm, predicted } in &self.candidates {
+        writeln!(f, "  {:<20} {:>14} {:>20}", "ALGORITHM", "PREDICTED (us)", "AFTER A BARRIER (us)")?;
+        for Candidate { algorithm, predicted, predicted_after_barrier } in &self.candidates {
             let mark = if *algorithm == self.chosen { '*' } else { ' ' };
-            writeln!(f, "{mark} {:<20} {:>14.1}", algorithm.name(), micros(*predicted))?;
+            let (predicted, after_barrier) = (micros(*predicted), micros(*predicted_after_barrier));
+            writeln!(f, "{mark} {:<20} {predicted:>14.1} {after_barrier:>20.1}", algorithm.name())?;
         }
         writeln!(f, "  {:<20} {:>14.1}", "lower bound", micros(self.bound))?;
         if let (Some(measured), Some(share)) = (self.measured, self.bound_share()) {

@@ -119,11 +119,11 @@ fn explanation_json(explanation: &Explanation, p50: f64) -> PerfExplanation {
     let micros = |time: Duration| time.as_secs_f64() * 1e6;
     let candidates = explanation.candidates.iter().map(|candidate| PerfCandidate {
         algorithm: candidate.algorithm.to_string(),
-        predicted_us: micros(candidate.predicted),
+        predicted_us: micros(candidate.predicted_after_barrier),
     });
     PerfExplanation {
         algorithm: explanation.chosen.to_string(),
-        predicted_us: explanation.predicted().map_or(0.0, micros),
+        predicted_us: (explanation.of_chosen()).map_or(0.0, |chosen| micros(chosen.predicted_after_barrier)),
         bound_us: micros(explanation.bound),
         bound_share: explanation.bound.as_secs_f64() / p50,
         candidates: candidates.collect(),
