@@ -15,8 +15,7 @@ pub use model::{Cores, Costs, LinkCosts, Links, Price, Sizes};
 
 use thiserror::Error;
 
-use simulation::RankClocks;
-
+use self::simulation::RankClocks;
 use crate::{Algorithm, Collective, Schedule, Topology, Unsupported, schedule};
 
 /// Most messages of an operation that is priced. Above it a price takes minutes and gigabytes.

@@ -8,7 +8,6 @@ use crate::partition::PIECES_ACTIVE;
 use crate::{Local, Region, Round, Schedule, Topology, Transfer};
 
 /// Times of ranks between two operations: an operation begins at each rank as soon as the one before has ended there.
-#[derive(Clone)]
 pub(super) struct RankClocks {
     /// Time at which each rank ended its last operation.
     ended: Vec<f64>,
