@@ -216,7 +216,7 @@ fn write_version(dir: &Path, name: &str, version: u32) -> PathBuf {
     // A long `doc_string` (field 6 of ModelProto), so that the file is copied in several parts.
     let mut onnx = fs::read(own.join("1/model.onnx")).expect("a graph");
     onnx.extend([0x32, 0x80, 0x80, 0xa0, 0x01]);
-    onnx.extend([b'a' + u8::try_from(version).expect("a small number"); 0x28_0000]);
+    onnx.extend(std::iter::repeat_n(b'a' + u8::try_from(version).expect("a small number"), 0x28_0000));
     fs::write(of_version.join("model.onnx"), onnx).expect("written");
     models
 }

@@ -150,7 +150,7 @@ mod tests {
             seed in any::<u32>(),
         ) {
             let value = |rank: usize, i: usize| {
-                let mixed = (rank as u32 * 2_654_435_761).wrapping_add(i as u32 * 40_503).wrapping_add(seed);
+                let mixed = (rank as u32).wrapping_mul(2_654_435_761).wrapping_add(i as u32 * 40_503).wrapping_add(seed);
                 f32::from_bits((mixed % 0x0100_0000) | 0x3f00_0000)
             };
             let vectors: Vec<Vec<f32>> = (0..ranks).map(|rank| (0..len).map(|i| value(rank, i)).collect()).collect();
