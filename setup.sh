@@ -146,7 +146,7 @@ install_lints() {
 install_deny() {
   command -v cargo-deny >/dev/null && return
   say "compiling cargo-deny $deny_version, about 3 minutes"
-  CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 CARGO_PROFILE_RELEASE_OPT_LEVEL=1 \
+  CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 CARGO_PROFILE_RELEASE_OPT_LEVEL=0 \
     cargo install --quiet --locked "cargo-deny@$deny_version" ||
     fail "cargo-deny $deny_version could not be installed: run \`cargo install --locked cargo-deny\` and see what it says"
 }
