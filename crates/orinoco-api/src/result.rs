@@ -212,16 +212,15 @@ pub struct MaskJson {
 
 impl From<&Mask> for MaskJson {
     fn from(mask: &Mask) -> Self {
-        let mut runs = vec![0];
-        let mut inside = 0;
-        for pixel in &mask.pixels {
-            if *pixel != inside {
-                runs.push(0);
-                inside = *pixel;
+        let (mut runs, mut inside, mut rest) = (Vec::new(), 0, mask.pixels.as_slice());
+        loop {
+            let run = memchr::memchr(1 - inside, rest).unwrap_or(rest.len());
+            runs.push(run as u32);
+            rest = &rest[run..];
+            if rest.is_empty() {
+                break;
             }
-            if let Some(last) = runs.last_mut() {
-                *last += 1;
-            }
+            inside = 1 - inside;
         }
         Self { left: mask.left, top: mask.top, width: mask.width, height: mask.height, runs }
     }
@@ -326,6 +325,9 @@ mod tests {
     fn masks_are_runs() {
         let mask = Mask { left: 1, top: 2, width: 3, height: 2, pixels: vec![1, 1, 0, 0, 0, 1] };
         assert_eq!(MaskJson::from(&mask).runs, [0, 2, 3, 1]);
+        let mask = Mask { pixels: vec![0, 0, 0, 1, 1, 0], ..mask };
+        assert_eq!(MaskJson::from(&mask).runs, [3, 2, 1]);
+        assert_eq!(MaskJson::from(&Mask::default()).runs, [0]);
         let map = ClassMap { width: 2, height: 2, classes: vec![0, 7, 7, 7] };
         assert_eq!(ClassMapJson::from(&map).runs, [[0, 1], [7, 3]]);
     }

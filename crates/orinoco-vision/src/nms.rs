@@ -65,7 +65,7 @@ pub(crate) fn keep_best<T: AsRef<Detection>>(found: &mut Vec<T>, keep_max: usize
 
 /// Orders boxes best first. A stable sort would allocate; candidates come in raster order, so ties are broken by
 /// position instead.
-fn best_first<T: AsRef<Detection>>(a: &T, b: &T) -> Ordering {
+pub(crate) fn best_first<T: AsRef<Detection>>(a: &T, b: &T) -> Ordering {
     let (a, b) = (a.as_ref(), b.as_ref());
     let place = |d: &Detection| (d.class_id, d.bounds.y1, d.bounds.x1);
     let (pa, pb) = (place(a), place(b));

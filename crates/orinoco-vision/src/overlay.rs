@@ -87,10 +87,54 @@ impl<'a> Canvas<'a> {
         self.bytes[w * h + chroma_w * chroma_h + chroma] = v;
     }
 
-    /// Tints a pixel so that the image stays visible: half of its brightness, and the chroma of the colour.
-    fn shade(&mut self, x: u32, y: u32, [luma, u, v]: [u8; 3]) {
-        let is = self.bytes[y as usize * self.width as usize + x as usize];
-        self.set(x, y, [is.midpoint(luma), u, v]);
+    /// Returns `pixels` pixels of row `y` from column `left` on, or fewer at the right edge, in the planes Y, U and V.
+    fn row(&mut self, left: u32, y: u32, pixels: usize) -> [&mut [u8]; 3] {
+        let (w, h) = (self.width as usize, self.height as usize);
+        let (left, y) = ((left as usize).min(w), y as usize);
+        let right = (left + pixels).min(w);
+        let (chroma_w, chroma_h) = (w.div_ceil(2), h.div_ceil(2));
+        let (luma, chroma) = self.bytes.split_at_mut(w * h);
+        let (u, v) = chroma.split_at_mut(chroma_w * chroma_h);
+        // No pixels have no cell of chroma, also in the middle of one.
+        let cells = if left < right { left / 2..right.div_ceil(2) } else { 0..0 };
+        let cells = y / 2 * chroma_w + cells.start..y / 2 * chroma_w + cells.end;
+        [&mut luma[y * w + left..y * w + right], &mut u[cells.clone()], &mut v[cells]]
+    }
+
+    /// Fills pixels of a row.
+    fn fill(&mut self, left: u32, y: u32, pixels: usize, [luma, u, v]: [u8; 3]) {
+        let [lumas, us, vs] = self.row(left, y, pixels);
+        lumas.fill(luma);
+        us.fill(u);
+        vs.fill(v);
+    }
+
+    /// Tints pixels of a row so that the image stays visible: half of its brightness, and the chroma of the colour.
+    fn tint(&mut self, left: u32, y: u32, pixels: usize, [luma, u, v]: [u8; 3]) {
+        let [lumas, us, vs] = self.row(left, y, pixels);
+        lumas.iter_mut().for_each(|is| *is = is.midpoint(luma));
+        us.fill(u);
+        vs.fill(v);
+    }
+
+    /// Tints, as [`Canvas::tint`] does, the pixels of a row whose entry in `inside` is not 0.
+    fn tint_inside(&mut self, left: u32, y: u32, inside: &[u8], [luma, u, v]: [u8; 3]) {
+        let [lumas, us, vs] = self.row(left, y, inside.len());
+        let inside = &inside[..lumas.len()];
+        for (is, inside) in lumas.iter_mut().zip(inside) {
+            *is = if *inside == 0 { *is } else { is.midpoint(luma) };
+        }
+        // The first cell of chroma may have one pixel in this row instead of two.
+        let (alone, pairs) = inside.split_at(inside.len().min(left as usize % 2));
+        for (cells, value) in [(us, u), (vs, v)] {
+            let (cell, cells) = cells.split_at_mut(alone.len());
+            let each = cell.iter_mut().zip(alone.chunks(1)).chain(cells.iter_mut().zip(pairs.chunks(2)));
+            for (is, inside) in each {
+                if inside.iter().any(|inside| *inside != 0) {
+                    *is = value;
+                }
+            }
+        }
     }
 }
 
@@ -121,10 +165,8 @@ impl DrawTarget for Canvas<'_> {
         let color = to_yuv(color);
         let area = area.intersection(&self.bounding_box());
         for y in area.rows() {
-            for x in area.columns() {
-                // Not negative: the intersection lies inside the image.
-                self.set(x as u32, y as u32, color);
-            }
+            // Not negative: the intersection lies inside the image.
+            self.fill(area.top_left.x as u32, y as u32, area.size.width as usize, color);
         }
         Ok(())
     }
@@ -295,13 +337,7 @@ fn joints(canvas: &mut Canvas<'_>, keypoints: &[Keypoint], color: Rgb888) {
 fn shade_mask(canvas: &mut Canvas<'_>, mask: &Mask, color: Rgb888) {
     let color = to_yuv(color);
     let rows = mask.pixels.chunks_exact((mask.width as usize).max(1));
-    for (y, row) in (mask.top..canvas.height).zip(rows) {
-        for (x, inside) in (mask.left..canvas.width).zip(row) {
-            if *inside != 0 {
-                canvas.shade(x, y, color);
-            }
-        }
-    }
+    (mask.top..canvas.height).zip(rows).for_each(|(y, row)| canvas.tint_inside(mask.left, y, row, color));
 }
 
 /// Tints every pixel by its class; pixels of a class called "background" are not changed.
@@ -309,9 +345,12 @@ fn shade_map(canvas: &mut Canvas<'_>, map: &ClassMap, labels: &[String]) {
     if map.width == 0 || map.height == 0 {
         return;
     }
-    let cell = |pixel: u32, pixels: u32, cells: u32| {
-        (u64::from(pixel) * u64::from(cells) / u64::from(pixels)) as usize
+    // The first pixel of each column of cells, and the one after the last.
+    let start = |cell: u32| {
+        let start = (u64::from(cell) * u64::from(canvas.width)).div_ceil(u64::from(map.width));
+        start as u32
     };
+    let starts: Vec<u32> = (0..=map.width).map(start).collect();
     let colors: Vec<Option<[u8; 3]>> = (0..=u32::from(u8::MAX))
         .map(|class_id| {
             let name = labels.get(class_id as usize).map_or("", String::as_str);
@@ -321,11 +360,13 @@ fn shade_map(canvas: &mut Canvas<'_>, map: &ClassMap, labels: &[String]) {
         })
         .collect();
     for y in 0..canvas.height {
-        let row =
-            &map.classes[cell(y, canvas.height, map.height) * map.width as usize..][..map.width as usize];
-        for x in 0..canvas.width {
-            if let Some(color) = colors[usize::from(row[cell(x, canvas.width, map.width)])] {
-                canvas.shade(x, y, color);
+        let row = (u64::from(y) * u64::from(map.height) / u64::from(canvas.height)) as usize;
+        let mut first = 0;
+        for run in map.classes[row * map.width as usize..][..map.width as usize].chunk_by(|a, b| a == b) {
+            let [left, right] = [starts[first], starts[first + run.len()]];
+            first += run.len();
+            if let Some(color) = colors[usize::from(run[0])] {
+                canvas.tint(left, y, (right - left) as usize, color);
             }
         }
     }
@@ -350,6 +391,7 @@ fn plate(canvas: &mut Canvas<'_>, text: &str, at: Point, ground: Rgb888, ink: Rg
 mod tests {
     use super::*;
     use orinoco_core::BoxF;
+    use proptest::prelude::*;
 
     #[test]
     fn a_box_is_drawn_and_what_sticks_out_is_cut() {
@@ -401,6 +443,59 @@ mod tests {
             drawn(&InferenceResult { class_map, ..InferenceResult::default() }, &["background", "cat"]);
         assert_eq!(bytes[20 * 64 + 31], 0, "background");
         assert_eq!(bytes[20 * 64 + 32], to_yuv(color_of(1))[0] / 2, "the second column");
+    }
+
+    /// Tints one pixel of an I420 image.
+    fn tint_pixel(bytes: &mut [u8], (width, height): (usize, usize), (x, y): (usize, usize), color: [u8; 3]) {
+        let (chroma_w, chroma_h) = (width.div_ceil(2), height.div_ceil(2));
+        let cell = width * height + y / 2 * chroma_w + x / 2;
+        bytes[y * width + x] = bytes[y * width + x].midpoint(color[0]);
+        bytes[cell] = color[1];
+        bytes[cell + chroma_w * chroma_h] = color[2];
+    }
+
+    proptest! {
+        #[test]
+        fn tinted_rows_are_tinted_pixels(
+            size in (1u32..40, 1u32..9),
+            corner in (0u32..44, 0u32..10),
+            mask in (1u32..20, 1u32..9).prop_flat_map(|(width, height)| {
+                (Just(width), Just(height), prop::collection::vec(0u8..2, (width * height) as usize))
+            }),
+            cells in (1u32..50, 1u32..12).prop_flat_map(|(width, height)| {
+                (Just(width), Just(height), prop::collection::vec(0u8..3, (width * height) as usize))
+            }),
+        ) {
+            let (width, height) = (size.0 as usize, size.1 as usize);
+            let (chroma_w, chroma_h) = (width.div_ceil(2), height.div_ceil(2));
+            let before: Vec<u8> = (0..width * height + 2 * chroma_w * chroma_h).map(|i| i as u8).collect();
+            let (mut drawn, mut expected) = (before.clone(), before.clone());
+            let (columns, rows, pixels) = mask;
+            let mask = Mask { left: corner.0, top: corner.1, width: columns, height: rows, pixels };
+            let color = color_of(1);
+            shade_mask(&mut Canvas::new(&mut drawn, size.0, size.1).expect("fits"), &mask, color);
+            for (index, inside) in mask.pixels.iter().enumerate() {
+                let (x, y) = (index % columns as usize + corner.0 as usize, index / columns as usize + corner.1 as usize);
+                if *inside == 1 && x < width && y < height {
+                    tint_pixel(&mut expected, (width, height), (x, y), to_yuv(color));
+                }
+            }
+            prop_assert_eq!(&drawn, &expected, "a mask");
+
+            let (mut drawn, mut expected) = (before.clone(), before);
+            let (columns, rows, classes) = cells;
+            let map = ClassMap { width: columns, height: rows, classes };
+            let labels = ["background", "cat", "dog"].map(str::to_owned);
+            shade_map(&mut Canvas::new(&mut drawn, size.0, size.1).expect("fits"), &map, &labels);
+            for (x, y) in (0..height).flat_map(|y| (0..width).map(move |x| (x, y))) {
+                let cell = y * rows as usize / height * columns as usize + x * columns as usize / width;
+                let class_id = map.classes[cell];
+                if class_id != 0 {
+                    tint_pixel(&mut expected, (width, height), (x, y), to_yuv(color_of(class_id.into())));
+                }
+            }
+            prop_assert_eq!(&drawn, &expected, "a class map");
+        }
     }
 
     #[test]

@@ -64,14 +64,16 @@ impl Head for CenterNet {
         let size = outputs[self.size].item(item);
         let offset = outputs[self.offset].item(item);
         for (class_id, heat) in (0u32..).zip(outputs[self.heatmap].item(item).chunks_exact(cells)) {
-            for (cell, score) in heat.iter().enumerate() {
-                if is_candidate(*score, &self.spec) && self.is_peak(heat, cell) {
-                    let cx = ((cell % self.columns) as f32 + offset[cell]) * self.stride;
-                    let cy = ((cell / self.columns) as f32 + offset[cells + cell]) * self.stride;
+            let rows = heat.chunks_exact(self.columns).enumerate();
+            let each = rows.flat_map(|(y, row)| row.iter().enumerate().map(move |(x, score)| (x, y, *score)));
+            for (cell, (x, y, score)) in each.enumerate() {
+                if is_candidate(score, &self.spec) && self.is_peak(heat, (x, y), score) {
+                    let cx = (x as f32 + offset[cell]) * self.stride;
+                    let cy = (y as f32 + offset[cells + cell]) * self.stride;
                     let (w, h) = (size[cell] / 2.0, size[cells + cell] / 2.0);
                     let bounds = BoxF { x1: cx - w, y1: cy - h, x2: cx + w, y2: cy + h };
                     let bounds = mapping.to_source(bounds);
-                    add(found, Detection { class_id, score: *score, bounds });
+                    add(found, Detection { class_id, score, bounds });
                 }
             }
         }
@@ -80,12 +82,11 @@ impl Head for CenterNet {
 }
 
 impl CenterNet {
-    fn is_peak(&self, heat: &[f32], cell: usize) -> bool {
-        let (x, y) = (cell % self.columns, cell / self.columns);
+    fn is_peak(&self, heat: &[f32], (x, y): (usize, usize), score: f32) -> bool {
         let (left, right) = (x.saturating_sub(1), (x + 2).min(self.columns));
         let mut rows = y.saturating_sub(1)..(y + 2).min(self.rows);
         // A neighbour that is NaN hides nothing.
-        let hides = |neighbour: &f32| *neighbour > heat[cell];
+        let hides = |neighbour: &f32| *neighbour > score;
         !rows.any(|row| heat[row * self.columns..][left..right].iter().any(hides))
     }
 }

@@ -91,7 +91,9 @@ struct YoloV8 {
     /// Anchor, class and score of the candidates above the threshold.
     above: Vec<(usize, u32, f32)>,
     candidates: Vec<Candidate>,
+    /// Prototypes of one mask blended, in the cells under its box, and one row of them at the height of a pixel.
     blend: Vec<f32>,
+    line: Vec<f32>,
 }
 
 /// Candidate: a box before suppression.
@@ -152,6 +154,7 @@ fn build(spec: &HeadSpec, task: Task, outputs: &[TensorDesc]) -> Result<Box<dyn 
         above: Vec::new(),
         candidates: Vec::new(),
         blend: Vec::new(),
+        line: Vec::new(),
     }))
 }
 

@@ -53,12 +53,15 @@ impl YoloV8 {
             let mut pixels = Vec::with_capacity(area.pixels() as usize);
             for tap_y in &taps_y {
                 let row = |row: usize| &self.blend[row * columns - cells.start..][..columns];
-                let (top, bottom) = (row(tap_y.first), row(tap_y.second));
-                pixels.extend(taps_x.iter().map(|tap_x| {
-                    let top = tap_x.blend(top[tap_x.first], top[tap_x.second]);
-                    let bottom = tap_x.blend(bottom[tap_x.first], bottom[tap_x.second]);
-                    u8::from(tap_y.blend(top, bottom) > 0.0)
-                }));
+                self.line.clear();
+                let column = row(tap_y.first).iter().zip(row(tap_y.second));
+                self.line.extend(column.map(|(first, second)| tap_y.blend(*first, *second)));
+                let line = &self.line[..];
+                pixels.extend(
+                    taps_x
+                        .iter()
+                        .map(|tap_x| u8::from(tap_x.blend(line[tap_x.first], line[tap_x.second]) > 0.0)),
+                );
             }
             let (width, height) = (area.right - area.left, area.bottom - area.top);
             found.masks.push(Mask { left: area.left, top: area.top, width, height, pixels });
