@@ -124,15 +124,17 @@ impl<'a> Canvas<'a> {
         for (is, inside) in lumas.iter_mut().zip(inside) {
             *is = if *inside == 0 { *is } else { is.midpoint(luma) };
         }
-        // The first cell of chroma may have one pixel in this row instead of two.
-        let (alone, pairs) = inside.split_at(inside.len().min(left as usize % 2));
+        // The first and the last cell of chroma may have one pixel in this row instead of two.
+        let (first, pairs) = inside.split_at(inside.len().min(left as usize % 2));
+        let (pairs, last) = pairs.as_chunks::<2>();
         for (cells, value) in [(us, u), (vs, v)] {
-            let (cell, cells) = cells.split_at_mut(alone.len());
-            let each = cell.iter_mut().zip(alone.chunks(1)).chain(cells.iter_mut().zip(pairs.chunks(2)));
-            for (is, inside) in each {
-                if inside.iter().any(|inside| *inside != 0) {
-                    *is = value;
-                }
+            let (first_cell, cells) = cells.split_at_mut(first.len());
+            let (cells, last_cell) = cells.split_at_mut(pairs.len());
+            for (is, [left, right]) in cells.iter_mut().zip(pairs) {
+                *is = if left | right == 0 { *is } else { value };
+            }
+            for (is, inside) in first_cell.iter_mut().zip(first).chain(last_cell.iter_mut().zip(last)) {
+                *is = if *inside == 0 { *is } else { value };
             }
         }
     }
