@@ -35,16 +35,23 @@ pub fn built() -> PathBuf {
 /// built it.
 pub fn binary(name: &str) -> PathBuf {
     let path = built().join(name);
-    assert!(path.is_file(), "{} is not there: run `cargo build --release --workspace` first", path.display());
+    assert!(
+        path.is_file(),
+        "{} is not there: run `cargo build --workspace` first, with `--release` if this test has it",
+        path.display()
+    );
     path
 }
 
 /// Returns the path of the aarch64 binary; `None`, with a printed line, if it was not built.
 pub fn cross_binary(name: &str) -> Option<PathBuf> {
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
-    let path = target.join("aarch64-unknown-linux-gnu/release").join(name);
+    // The same profile as this test's.
+    let built = built();
+    let profile = built.file_name().expect("a profile has a folder");
+    let path = target.join("aarch64-unknown-linux-gnu").join(profile).join(name);
     if !path.is_file() {
-        println!("skipped: no aarch64 binary (make cross)");
+        println!("skipped: no aarch64 binary {} (cross/build.sh)", path.display());
     }
     path.is_file().then_some(path)
 }
