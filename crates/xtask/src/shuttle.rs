@@ -5,7 +5,7 @@ use std::process::Command;
 
 use anyhow::Result;
 
-use crate::steps::{Outcome, command, step};
+use crate::steps::{command, step};
 use crate::workspace::root;
 
 /// Module of the tests. Others of the crate start threads that shuttle does not know.
@@ -19,14 +19,16 @@ pub(crate) fn run(tests: &[String]) -> Result<()> {
     let mut shuttle = shuttle();
     let all = tests.is_empty().then(|| MODULE.to_owned());
     shuttle.args(tests.iter().map(|test| format!("{MODULE}{test}")).chain(all));
-    step("orders of threads", shuttle).map(drop)
+    step(TITLE, shuttle).map(drop)
 }
 
-/// Runs all of them, each with `times` as many orders as it has.
-pub(crate) fn check(times: u32) -> Result<Outcome> {
+pub(crate) const TITLE: &str = "orders of threads";
+
+/// The command that runs all of them, each with `times` as many orders as it has.
+pub(crate) fn all(times: u32) -> Command {
     let mut shuttle = shuttle();
     shuttle.arg(MODULE).env("ORINOCO_SHUTTLE_TIMES", times.to_string());
-    step("orders of threads", shuttle)
+    shuttle
 }
 
 /// The command without the names of tests. It builds in a folder of its own: other flags of the compiler are another

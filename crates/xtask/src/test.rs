@@ -3,7 +3,7 @@
 use anyhow::Result;
 
 use crate::format::{Odd, format};
-use crate::steps::{Outcome, command, has_cargo, report, skip, step};
+use crate::steps::{Outcome, command, has_cargo, report, skip, step, step_with};
 use crate::{arrows, exceptions, no_std, seams, shuttle, words};
 
 /// Time in minutes for which each of the three simulations runs in the long tests: an hour together.
@@ -11,6 +11,8 @@ const SIMULATION_MINUTES: &str = "20";
 /// Orders of threads in the long tests, to those in the others: some minutes, too.
 const SHUTTLE_TIMES_LONG: u32 = 20;
 
+/// Everything is built in the profile `dev`, in less than half the time of `release`. What is installed is optimised more;
+/// [`test_long`] and the tests on boards run that.
 pub(crate) fn test() -> Result<()> {
     let mut outcomes = Vec::new();
     println!("== arrows, unsafe code and retired words");
@@ -28,37 +30,30 @@ pub(crate) fn test() -> Result<()> {
     });
     outcomes.push(deny()?);
     // One selection of packages and targets for every build, so that nothing is compiled twice.
-    outcomes.push(step("build", command(&["cargo", "build", "--release", "--workspace", "--all-targets"]))?);
+    outcomes.push(step("build", command(&["cargo", "build", "--workspace", "--all-targets"]))?);
     outcomes.push(match has_cargo("clippy") {
         true => step(
             "clippy",
-            command(&[
-                "cargo",
-                "clippy",
-                "--release",
-                "--workspace",
-                "--all-targets",
-                "--quiet",
-                "--",
-                "-D",
-                "warnings",
-            ]),
+            command(&["cargo", "clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"]),
         )?,
         false => skip("clippy", "clippy is not installed"),
     });
-    outcomes.push(step("tests", command(&["cargo", "test", "--release", "--workspace", "--no-fail-fast"]))?);
-    outcomes.push(shuttle::check(1)?);
+    // Tests often wait, and cargo lets others build while they run: `shuttle` first, which builds in a folder of its own.
+    let cross = command(&["cross/build.sh", "--profile", "dev"]);
+    let others = vec![(shuttle::TITLE, shuttle::all(1)), ("cross-compilation", cross)];
+    outcomes.extend(step_with(
+        "tests",
+        command(&["cargo", "test", "--workspace", "--no-fail-fast"]),
+        others,
+    )?);
+    let has_cross = outcomes.last().copied();
     outcomes.push(no_std::run()?);
-    // What is installed is optimised more (`make cross`). Here it counts that the same code compiles, links and works.
-    let mut cross = command(&["cross/build.sh"]);
-    cross.env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "1");
-    outcomes.push(step("cross-compilation", cross)?);
-    let on_arm = ["cargo", "test", "--release", "--workspace", "--test", "aarch64", "--", "--ignored"];
-    outcomes.push(match outcomes.last() {
+    let on_arm = ["cargo", "test", "--workspace", "--test", "aarch64", "--", "--ignored"];
+    outcomes.push(match has_cross {
         Some(Outcome::Passed) => step("aarch64 under qemu-user", command(&on_arm))?,
         _ => skip("aarch64 under qemu-user", "there are no aarch64 binaries"),
     });
-    let on_board = ["cargo", "test", "--release", "--workspace", "--test", "on_board", "--"];
+    let on_board = ["cargo", "test", "--workspace", "--test", "on_board", "--"];
     let mut smoke = command(&on_board);
     smoke.args(["--ignored", "--exact", "smoke", "--nocapture"]);
     outcomes.push(step("emulated board", smoke)?);
@@ -72,7 +67,7 @@ pub(crate) fn test_long() -> Result<()> {
     let mut outcomes = vec![step("long tests", long)?];
     outcomes.push(simulate("simulated pipelines", &["--test", "simulated"], &[])?);
     outcomes.push(simulate("simulated supervisors", &["--lib"], &["simulated"])?);
-    outcomes.push(shuttle::check(SHUTTLE_TIMES_LONG)?);
+    outcomes.push(step(shuttle::TITLE, shuttle::all(SHUTTLE_TIMES_LONG))?);
     outcomes.push(seams::run(&[])?);
     report(&outcomes);
     Ok(())

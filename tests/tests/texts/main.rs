@@ -1,5 +1,5 @@
 //! Collects every text for users on one page, `docs/texts.md`, so that a changed text is visible there and can be
-//! reviewed. `UPDATE_EXPECT=1 cargo test --release -p orinoco-tests --test texts` writes the page again.
+//! reviewed. `UPDATE_EXPECT=1 cargo test -p orinoco-tests --test texts` writes the page again.
 
 mod strings;
 

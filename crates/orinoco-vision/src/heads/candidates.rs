@@ -50,7 +50,7 @@ pub(super) fn add(found: &mut InferenceResult, candidate: Detection) {
 #[inline]
 fn add_best(found: &mut Vec<Detection>, keep_max: usize, candidate: Detection) {
     if found.len() == keep_max || found.len() == 2 * keep_max {
-        // From here on, the last one of the best is the one to be better than.
+        // Afterwards a candidate has to be better than the last of these.
         found.select_nth_unstable_by(keep_max - 1, best_first);
         found.truncate(keep_max);
     } else if found.len() > keep_max && best_first(&candidate, &found[keep_max - 1]).is_gt() {
