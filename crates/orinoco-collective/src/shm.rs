@@ -209,9 +209,11 @@ impl ShmGroup {
         let operation = self.operations;
         self.operations = operation.wrapping_add(1);
         let line = self.segment.line(self.rank, operation);
-        line.call.store(call.code(), Ordering::Relaxed);
         let count = pieces.count(self.ranks);
         let is_short = count == 1 && pieces.bytes(self.ranks) <= LINE_BYTES;
+        if is_short {
+            line.call.store(call.code(), Ordering::Relaxed);
+        }
         let start = self.published;
         let place = |piece: u32| match is_short {
             true => Piece::Line { operation },
@@ -220,6 +222,11 @@ impl ShmGroup {
         for piece in 0..=count {
             if piece < count {
                 pieces.fill(piece, &self.member(place(piece)));
+                if piece == 0 && !is_short {
+                    // Not before a piece in a slot: ranks that look at the flag would have the cache line back by the time the flag is
+                    // raised.
+                    line.call.store(call.code(), Ordering::Relaxed);
+                }
                 self.published = start.wrapping_add(piece + 1);
                 raise(line, self.published);
             }
