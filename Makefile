@@ -1,7 +1,7 @@
 # Each target installs what it lacks (setup.sh), builds, and runs. `make` alone lists them.
 MAKEFLAGS += --no-print-directory
 export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
-# What is shown or measured is optimised; `make test` builds in the profile `dev`, which takes less than half the time.
+# What is shown or measured is optimised; `make test` builds in the profile `dev`, which compiles sooner.
 xtask = cargo run $(profile) --quiet --package xtask --
 demo bench test-long test-boards test-torch test-gpu: profile := --release
 .DEFAULT_GOAL := help

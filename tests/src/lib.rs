@@ -43,15 +43,17 @@ pub fn binary(name: &str) -> PathBuf {
     path
 }
 
-/// Returns the path of the aarch64 binary; `None`, with a printed line, if it was not built.
+/// Returns the path of the aarch64 binary of this test's profile; `None`, with a printed line, if it was not built.
 pub fn cross_binary(name: &str) -> Option<PathBuf> {
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
-    // The same profile as this test's.
     let built = built();
     let profile = built.file_name().expect("a profile has a folder");
     let path = target.join("aarch64-unknown-linux-gnu").join(profile).join(name);
     if !path.is_file() {
-        println!("skipped: no aarch64 binary {} (cross/build.sh)", path.display());
+        println!(
+            "skipped: no aarch64 binary {} (cross/build.sh builds it; for the profile dev, cross/build.sh --profile dev)",
+            path.display()
+        );
     }
     path.is_file().then_some(path)
 }

@@ -223,8 +223,8 @@ impl ShmGroup {
             if piece < count {
                 pieces.fill(piece, &self.member(place(piece)));
                 if piece == 0 && !is_short {
-                    // Not before a piece in a slot: ranks that look at the flag would have the cache line back by the time the flag is
-                    // raised.
+                    // Stored only after a piece in a slot: the call is in the flag's cache line, which ranks that look at the flag would
+                    // have back by the time it is raised. A short vector is in that line, too.
                     line.call.store(call.code(), Ordering::Relaxed);
                 }
                 self.published = start.wrapping_add(piece + 1);

@@ -11,8 +11,8 @@ const SIMULATION_MINUTES: &str = "20";
 /// Orders of threads in the long tests, to those in the others: some minutes, too.
 const SHUTTLE_TIMES_LONG: u32 = 20;
 
-/// Everything is built in the profile `dev`, in less than half the time of `release`. What is installed is optimised more;
-/// [`test_long`] and the tests on boards run that.
+/// Builds in the profile `dev`, which compiles sooner than `release`. What is installed is optimised more; [`test_long`] and the tests on
+/// boards run that.
 pub(crate) fn test() -> Result<()> {
     let mut outcomes = Vec::new();
     println!("== arrows, unsafe code and retired words");
@@ -41,17 +41,14 @@ pub(crate) fn test() -> Result<()> {
     // Tests often wait, and cargo lets others build while they run: `shuttle` first, which builds in a folder of its own.
     let cross = command(&["cross/build.sh", "--profile", "dev"]);
     let others = vec![(shuttle::TITLE, shuttle::all(1)), ("cross-compilation", cross)];
-    outcomes.extend(step_with(
-        "tests",
-        command(&["cargo", "test", "--workspace", "--no-fail-fast"]),
-        others,
-    )?);
-    let has_cross = outcomes.last().copied();
+    let tests = step_with("tests", command(&["cargo", "test", "--workspace", "--no-fail-fast"]), others)?;
+    let is_cross_built = tests.last() == Some(&Outcome::Passed);
+    outcomes.extend(tests);
     outcomes.push(no_std::run()?);
     let on_arm = ["cargo", "test", "--workspace", "--test", "aarch64", "--", "--ignored"];
-    outcomes.push(match has_cross {
-        Some(Outcome::Passed) => step("aarch64 under qemu-user", command(&on_arm))?,
-        _ => skip("aarch64 under qemu-user", "there are no aarch64 binaries"),
+    outcomes.push(match is_cross_built {
+        true => step("aarch64 under qemu-user", command(&on_arm))?,
+        false => skip("aarch64 under qemu-user", "there are no aarch64 binaries"),
     });
     let on_board = ["cargo", "test", "--workspace", "--test", "on_board", "--"];
     let mut smoke = command(&on_board);
