@@ -1,11 +1,13 @@
 //! Board, as the server sees it.
 
+use std::num::NonZeroU64;
+
 use orinoco_api::{ClusterModels, Dump, EventJson, Status};
 use orinoco_core::Diagnosis;
 use orinoco_telemetry::Metric;
 use serde::Deserialize;
 
-/// Maximum number of bytes of a model's file in one answer: less than a second at 10 Mb/s.
+/// Maximum length of a part of a model's file, in bytes: less than a second at 10 Mb/s.
 pub const MODEL_DATA_BYTES_MAX: u64 = 1 << 20;
 
 /// Part of a file of another board's model, as the query of a request names it.
@@ -20,6 +22,15 @@ pub struct ModelPart {
     pub file: String,
     /// First byte of the part.
     pub offset: u64,
+    /// Length of the part in bytes; [`MODEL_DATA_BYTES_MAX`] if it is absent or longer than that.
+    pub length: Option<NonZeroU64>,
+}
+
+impl ModelPart {
+    /// Length of the part in bytes, if the file goes on for so long.
+    pub fn bytes_max(&self) -> u64 {
+        self.length.map_or(MODEL_DATA_BYTES_MAX, |length| length.get().min(MODEL_DATA_BYTES_MAX))
+    }
 }
 
 /// Running board that the server reports on. Its methods are called on blocking threads of the server, at most one call of
@@ -47,7 +58,7 @@ pub trait Monitored: Send + Sync + 'static {
     /// If the board is in no cluster.
     fn cluster_models(&self) -> Result<ClusterModels, Diagnosis>;
 
-    /// Returns a part of a file of another board's model: up to [`MODEL_DATA_BYTES_MAX`] bytes, none at the end of the file.
+    /// Returns a part of a file of another board's model: [`ModelPart::bytes_max`] bytes, fewer at the end of the file, none after it.
     ///
     /// # Errors
     /// If the other board does not share the file, or does not answer.

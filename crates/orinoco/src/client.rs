@@ -6,6 +6,7 @@
 use std::fmt;
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::ops::Range;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -165,7 +166,7 @@ impl Client {
         }
     }
 
-    /// Asks for a part of a file of another board's model, from `offset` on. It is empty at the end of the file.
+    /// Asks for a part of a file of another board's model, given by its bytes. The file may end sooner.
     ///
     /// # Errors
     /// As [`Client::status`].
@@ -174,10 +175,12 @@ impl Client {
         seat: &str,
         model: &str,
         file: &str,
-        offset: u64,
+        part: Range<u64>,
     ) -> Result<Bytes, Diagnosis> {
+        let (offset, length) = (part.start.to_string(), (part.end - part.start).to_string());
         let query = form_urlencoded::Serializer::new(String::new())
-            .extend_pairs([("seat", seat), ("model", model), ("file", file), ("offset", &offset.to_string())])
+            .extend_pairs([("seat", seat), ("model", model), ("file", file)])
+            .extend_pairs([("offset", &offset), ("length", &length)])
             .finish();
         match self.get(&format!("/v1/cluster/model-data?{query}"))? {
             (StatusCode::OK, body) => Ok(body),

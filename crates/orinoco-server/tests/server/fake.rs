@@ -170,7 +170,7 @@ impl Monitored for FakeBoard {
     }
 
     fn model_data(&self, part: &ModelPart) -> Result<Vec<u8>, Diagnosis> {
-        let ModelPart { seat, model, file, offset } = part;
+        let ModelPart { seat, model, file, offset, .. } = part;
         if (seat.as_str(), model.as_str(), file.as_str()) != ("east", "person", "1/model.onnx") {
             let cause = "no other board of the epoch has this seat";
             return Err(Diagnosis::new(
@@ -180,7 +180,7 @@ impl Monitored for FakeBoard {
                 "see `orinoco status`",
             ));
         }
-        let bytes = MODEL_BYTES.saturating_sub(*offset).min(MODEL_DATA_BYTES_MAX);
+        let bytes = MODEL_BYTES.saturating_sub(*offset).min(part.bytes_max());
         Ok(vec![b'x'; usize::try_from(bytes).expect("1 MiB at most")])
     }
 }

@@ -73,6 +73,11 @@ fn a_file_of_another_board_comes_in_parts() {
     let lengths =
         [0, MODEL_DATA_BYTES_MAX, MODEL_BYTES, u64::MAX].map(|offset| part(offset).body.len() as u64);
     assert_eq!(lengths, [MODEL_DATA_BYTES_MAX, MODEL_BYTES - MODEL_DATA_BYTES_MAX, 0, 0]);
+    let shorter = |length: u64| {
+        let query = format!("seat=east&model=person&file=1%2Fmodel.onnx&offset=0&length={length}");
+        served.unix().get(&format!("/v1/cluster/model-data?{query}")).body.len() as u64
+    };
+    assert_eq!([1, 16_384, u64::MAX].map(shorter), [1, 16_384, MODEL_DATA_BYTES_MAX]);
     let absent =
         served.unix().get("/v1/cluster/model-data?seat=west&model=person&file=1%2Fmodel.onnx&offset=0");
     assert_eq!((absent.status, absent.cause().as_str()), (502, "no other board of the epoch has this seat"));
@@ -80,6 +85,7 @@ fn a_file_of_another_board_comes_in_parts() {
         "",
         "?seat=east&model=person&file=a",
         "?seat=east&model=person&file=a&offset=-1",
+        "?seat=east&model=person&file=1%2Fmodel.onnx&offset=0&length=0",
         "?offset=0&to=/etc",
     ] {
         let refused = served.unix().get(&format!("/v1/cluster/model-data{query}"));

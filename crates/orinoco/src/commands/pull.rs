@@ -1,5 +1,7 @@
 //! `orinoco models pull` and `orinoco models list --cluster`: models of other boards of the cluster, through the daemon.
 
+mod part_length;
+
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -19,6 +21,8 @@ use rustix::io::Errno;
 use crate::args::PullArgs;
 use crate::client::{Client, DaemonArgs};
 use crate::output::{self, mebibytes};
+
+use part_length::PartLength;
 
 /// Repository of a board, for models that no other repository has.
 const REPOSITORY: &str = "/var/lib/orinoco/models";
@@ -271,10 +275,11 @@ fn copy(
 ) -> Result<(), Diagnosis> {
     let changed = || changed(model, states).map(|(file, _)| file);
     let bar = output::bytes_bar(changed().map(|file| file.bytes).fold(0, u64::saturating_add));
+    let mut length = PartLength::new();
     for file in changed() {
         let path = folder.join(&file.path);
         let source = Source { client, seat, model, file };
-        source.copy(&path, &bar)?.about(&codes::MODEL_COPY, path.display(), NEXT_WRITE)?;
+        source.copy(&path, &mut length, &bar)?.about(&codes::MODEL_COPY, path.display(), NEXT_WRITE)?;
         check_hash(seat, model, file, &path)?;
     }
     bar.finish_and_clear();
@@ -296,7 +301,12 @@ struct Source<'a> {
 
 impl Source<'_> {
     /// Copies the file. The inner result is that of writing.
-    fn copy(&self, path: &Path, bar: &ProgressBar) -> Result<io::Result<()>, Diagnosis> {
+    fn copy(
+        &self,
+        path: &Path,
+        length: &mut PartLength,
+        bar: &ProgressBar,
+    ) -> Result<io::Result<()>, Diagnosis> {
         let above = path.parent().expect("a folder");
         let mut output = match fs::create_dir_all(above).and_then(|()| File::create_new(path)) {
             Ok(output) => output,
@@ -304,7 +314,7 @@ impl Source<'_> {
         };
         let mut offset = 0;
         while offset < self.file.bytes {
-            let data = self.read(offset, bar)?;
+            let data = self.read(offset, length, bar)?;
             if data.is_empty() {
                 break;
             }
@@ -318,16 +328,22 @@ impl Source<'_> {
     }
 
     /// Reads a part. The epoch may end meanwhile and another begin, so it is tried again for a while.
-    fn read(&self, offset: u64, bar: &ProgressBar) -> Result<Bytes, Diagnosis> {
+    fn read(&self, offset: u64, length: &mut PartLength, bar: &ProgressBar) -> Result<Bytes, Diagnosis> {
         let clock = MonotonicClock::default();
         let (signal, until) = (clock.signal(), clock.now() + RETRY_TIME);
         let mut is_first = true;
         loop {
-            let read = self.client.model_data(self.seat, &self.model.name, &self.file.path, offset);
+            let (part, start) = (offset..offset.saturating_add(length.bytes()), clock.now());
+            let read = self.client.model_data(self.seat, &self.model.name, &self.file.path, part);
             let why = match read {
+                Ok(data) => {
+                    length.came_in(clock.now().since(start));
+                    return Ok(data);
+                }
                 Err(why) if clock.now() < until => why,
-                read => return read,
+                Err(why) => return Err(why),
             };
+            length.failed();
             if std::mem::take(&mut is_first) {
                 bar.suspend(|| output::note(&format!("{}: {}; trying again", why.subject, why.cause)));
             }

@@ -13,7 +13,7 @@ use orinoco_collective::transfer::{
 };
 use orinoco_core::{Clock, Diagnosis, Nanos, codes};
 use orinoco_model::is_portable;
-use orinoco_server::{MODEL_DATA_BYTES_MAX, ModelPart};
+use orinoco_server::ModelPart;
 use serde::{Deserialize, Serialize};
 
 use super::own_models::HashedModels;
@@ -118,7 +118,7 @@ impl Transfers {
         })
     }
 
-    /// Reads a part of a file of another board's model: up to [`MODEL_DATA_BYTES_MAX`] bytes, none at the end of the file.
+    /// Reads a part of a file of another board's model: [`ModelPart::bytes_max`] bytes, fewer at the end of the file, none after it.
     pub(super) fn read(&self, part: &ModelPart) -> Result<Vec<u8>, Diagnosis> {
         let until = self.clock.now() + WAIT_MAX;
         let others = |rank: &usize| *rank != self.agent.rank();
@@ -183,7 +183,7 @@ impl Transfers {
         let model = list.models.iter().position(|model| model.name == part.model)?;
         let number = list.models[model].files.iter().position(|file| file.path == part.file)?;
         let rest = list.models[model].files[number].bytes.saturating_sub(part.offset);
-        let bytes = rest.min(MODEL_DATA_BYTES_MAX);
+        let bytes = rest.min(part.bytes_max());
         if bytes == 0 {
             return Some(Ok(Vec::new()));
         }
