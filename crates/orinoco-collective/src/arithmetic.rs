@@ -2,22 +2,43 @@
 
 use half::{bf16, f16};
 
-/// Arithmetic of a reduction on elements.
-pub(crate) trait Arithmetic<T> {
+/// Combination of two partial results.
+pub(crate) trait Combine<A> {
+    /// The left one is of the lower ranks.
+    fn combine(left: A, right: A) -> A;
+}
+
+pub(crate) struct Add;
+pub(crate) struct Multiply;
+pub(crate) struct Least;
+pub(crate) struct Greatest;
+
+/// Conversion of elements to partial results, and of totals to elements.
+pub(crate) trait Convert<T> {
     /// Type of partial results.
-    type Accumulator: Copy + Default;
+    type Accumulator: Copy + Default + 'static;
 
     fn widen(element: T) -> Self::Accumulator;
-    /// Combines two partial results. The left one is of the lower ranks.
-    fn combine(left: Self::Accumulator, right: Self::Accumulator) -> Self::Accumulator;
     fn finish(total: Self::Accumulator, ranks: u32) -> T;
 }
 
-pub(crate) struct Sum;
-pub(crate) struct Product;
-pub(crate) struct Min;
-pub(crate) struct Max;
-pub(crate) struct Average;
+/// Results are totals, rounded where partial results have more digits.
+pub(crate) struct Total;
+/// Results are totals divided by the number of ranks.
+pub(crate) struct Mean;
+
+/// Arithmetic of a reduction on elements.
+pub(crate) trait Arithmetic<T> {
+    type Accumulator: Copy + Default + 'static;
+    type Convert: Convert<T, Accumulator = Self::Accumulator>;
+    type Combine: Combine<Self::Accumulator>;
+}
+
+impl<T, V: Convert<T>, C: Combine<V::Accumulator>> Arithmetic<T> for (V, C) {
+    type Accumulator = V::Accumulator;
+    type Convert = V;
+    type Combine = C;
+}
 
 /// An element's arithmetic for all reductions, of which one is chosen at run time.
 pub(crate) trait AllArithmetic: Copy + Default + 'static {
@@ -31,56 +52,57 @@ pub(crate) trait AllArithmetic: Copy + Default + 'static {
 macro_rules! all_arithmetic {
     ($($type:ty)*) => {$(
         impl AllArithmetic for $type {
-            type Sum = Sum;
-            type Product = Product;
-            type Min = Min;
-            type Max = Max;
-            type Average = Average;
+            type Sum = (Total, Add);
+            type Product = (Total, Multiply);
+            type Min = (Total, Least);
+            type Max = (Total, Greatest);
+            type Average = (Mean, Add);
         }
     )*};
 }
 
 all_arithmetic!(f32 f64 f16 bf16 i8 u8 i32 u32 i64 u64);
 
-macro_rules! integer {
-    ($type:ty, $wide:ty) => {
-        integer!($type, Sum, |left, right| left.wrapping_add(right));
-        integer!($type, Product, |left, right| left.wrapping_mul(right));
-        integer!($type, Min, |left, right| left.min(right));
-        integer!($type, Max, |left, right| left.max(right));
-        impl Arithmetic<$type> for Average {
-            type Accumulator = $wide;
-            #[inline(always)]
-            fn widen(element: $type) -> $wide {
-                <$wide>::from(element)
-            }
-            #[inline(always)]
-            fn combine(left: $wide, right: $wide) -> $wide {
-                left.wrapping_add(right)
-            }
-            #[inline(always)]
-            fn finish(total: $wide, ranks: u32) -> $type {
-                // The average of numbers of a type fits it.
-                (total / <$wide>::try_from(ranks).expect("fewer ranks than 2^31")) as $type
-            }
-        }
-    };
-    ($type:ty, $op:ident, |$left:ident, $right:ident| $combined:expr) => {
-        impl Arithmetic<$type> for $op {
-            type Accumulator = $type;
-            #[inline(always)]
-            fn widen(element: $type) -> $type {
-                element
-            }
+macro_rules! combine {
+    ($type:ty, $combination:ty, |$left:ident, $right:ident| $combined:expr) => {
+        impl Combine<$type> for $combination {
             #[inline(always)]
             fn combine($left: $type, $right: $type) -> $type {
                 $combined
             }
+        }
+    };
+}
+
+macro_rules! convert {
+    ($type:ty, $accumulator:ty, $conversion:ty, |$element:ident| $widened:expr, |$total:ident, $ranks:ident| $result:expr) => {
+        impl Convert<$type> for $conversion {
+            type Accumulator = $accumulator;
+
             #[inline(always)]
-            fn finish(total: $type, _: u32) -> $type {
-                total
+            fn widen($element: $type) -> $accumulator {
+                $widened
+            }
+
+            #[inline(always)]
+            fn finish($total: $accumulator, $ranks: u32) -> $type {
+                $result
             }
         }
+    };
+}
+
+macro_rules! integer {
+    ($type:ty, $wide:ty) => {
+        combine!($type, Add, |left, right| left.wrapping_add(right));
+        combine!($type, Multiply, |left, right| left.wrapping_mul(right));
+        combine!($type, Least, |left, right| left.min(right));
+        combine!($type, Greatest, |left, right| left.max(right));
+        convert!($type, $type, Total, |element| element, |total, _ranks| total);
+        convert!($type, $wide, Mean, |element| <$wide>::from(element), |total, ranks| {
+            // The average of numbers of a type fits it.
+            (total / <$wide>::try_from(ranks).expect("fewer ranks than 2^31")) as $type
+        });
     };
 }
 
@@ -105,16 +127,6 @@ macro_rules! float {
             }
 
             #[inline(always)]
-            pub(super) fn add(left: $float, right: $float) -> $float {
-                canonical(left + right)
-            }
-
-            #[inline(always)]
-            pub(super) fn multiply(left: $float, right: $float) -> $float {
-                canonical(left * right)
-            }
-
-            #[inline(always)]
             pub(super) fn minimum(left: $float, right: $float) -> $float {
                 let least = if order(right) < order(left) { right } else { left };
                 if left.is_nan() || right.is_nan() { NAN } else { least }
@@ -133,57 +145,31 @@ macro_rules! float {
                 bits ^ (((bits >> (<$signed>::BITS - 1)) as $bits) >> 1) as $signed
             }
         }
+        combine!($float, Add, |left, right| $module::canonical(left + right));
+        combine!($float, Multiply, |left, right| $module::canonical(left * right));
+        combine!($float, Least, |left, right| $module::minimum(left, right));
+        combine!($float, Greatest, |left, right| $module::maximum(left, right));
     };
 }
 
 float!(single, f32, u32, i32);
 float!(double, f64, u64, i64);
 
-macro_rules! float_reductions {
-    ($type:ty, $accumulator:ty, $module:ident, |$element:ident| $widen:expr, |$total:ident| $round:expr) => {
-        float_reductions!($type, $accumulator, $module, Sum, add, |$element| $widen, |$total, _ranks| $round);
-        float_reductions!(
-            $type,
-            $accumulator,
-            $module,
-            Product,
-            multiply,
-            |$element| $widen,
-            |$total, _ranks| $round
-        );
-        float_reductions!($type, $accumulator, $module, Min, minimum, |$element| $widen, |$total, _ranks| {
-            $round
+/// Conversions of elements that are reduced as floating-point numbers. A total may be of one rank, and not yet canonical.
+macro_rules! floating {
+    ($type:ty, $accumulator:ty, $module:ident, |$element:ident| $widened:expr, |$total:ident| $rounded:expr) => {
+        convert!($type, $accumulator, Total, |$element| $widened, |total, _ranks| {
+            let $total = $module::canonical(total);
+            $rounded
         });
-        float_reductions!($type, $accumulator, $module, Max, maximum, |$element| $widen, |$total, _ranks| {
-            $round
+        convert!($type, $accumulator, Mean, |$element| $widened, |total, ranks| {
+            let $total = $module::canonical(total / ranks as $accumulator);
+            $rounded
         });
-        float_reductions!($type, $accumulator, $module, Average, add, |$element| $widen, |$total, ranks| {
-            let $total = $total / ranks as $accumulator;
-            $round
-        });
-    };
-    ($type:ty, $accumulator:ty, $module:ident, $op:ident, $combine:ident, |$element:ident| $widen:expr,
-     |$total:ident, $ranks:ident| $round:expr) => {
-        impl Arithmetic<$type> for $op {
-            type Accumulator = $accumulator;
-            #[inline(always)]
-            fn widen($element: $type) -> $accumulator {
-                $widen
-            }
-            #[inline(always)]
-            fn combine(left: $accumulator, right: $accumulator) -> $accumulator {
-                $module::$combine(left, right)
-            }
-            #[inline(always)]
-            fn finish($total: $accumulator, $ranks: u32) -> $type {
-                let $total = $module::canonical($total);
-                $round
-            }
-        }
     };
 }
 
-float_reductions!(f32, f32, single, |element| element, |total| total);
-float_reductions!(f64, f64, double, |element| element, |total| total);
-float_reductions!(f16, f32, single, |element| element.to_f32(), |total| f16::from_f32(total));
-float_reductions!(bf16, f32, single, |element| element.to_f32(), |total| bf16::from_f32(total));
+floating!(f32, f32, single, |element| element, |total| total);
+floating!(f64, f64, double, |element| element, |total| total);
+floating!(f16, f32, single, |element| element.to_f32(), |total| f16::from_f32(total));
+floating!(bf16, f32, single, |element| element.to_f32(), |total| bf16::from_f32(total));

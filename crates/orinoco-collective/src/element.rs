@@ -26,12 +26,13 @@ pub trait Element: sealed::Sealed + Copy + Default + Send + Sync + 'static {
 macro_rules! element {
     ($type:ty, $data_type:ident) => {
         impl sealed::Sealed for $type {
-            // Not inlined: every crate that reduces would compile the loops of all types again.
+            // Not inlined, as the next: every crate that reduces would compile the loops of all types again.
             #[inline(never)]
             fn reduce(op: ReduceOp, into: &mut [Self], operands: &[&[Self]], ranks: u32) {
                 reduce_vectors(op, into, operands, ranks);
             }
 
+            #[inline(never)]
             fn kernel(op: ReduceOp) -> Kernel {
                 kernel_of::<$type>(op)
             }

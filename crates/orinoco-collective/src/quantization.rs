@@ -11,9 +11,9 @@ use std::ops::Range;
 
 use half::{bf16, f16};
 
-use crate::arithmetic::{Arithmetic, Sum};
+use crate::arithmetic::Add;
 use crate::call::Call;
-use crate::reduce::{Operands, reduce_blocks};
+use crate::reduce::{Operands, combine, reduce_blocks};
 use crate::{CollectiveError, Element};
 
 /// Elements of a block. A sum is quantized as it is reduced, so both have blocks of one length.
@@ -176,7 +176,7 @@ fn dequantize<T: QuantizedElement>(message: &[u8], vector: &mut [T]) {
 /// Sums the vectors that messages stand for, in the order of the reduction tree, and quantizes the sums.
 fn sum_quantized(messages: &[&[u8]], elements: usize, sums: &mut [u8]) {
     let mut blocks = Blocks { messages, sums };
-    reduce_blocks(&mut blocks, messages.len(), elements, <Sum as Arithmetic<f32>>::combine);
+    reduce_blocks(&mut blocks, messages.len(), elements, combine::<f32, Add>);
 }
 
 struct Blocks<'a> {
@@ -185,13 +185,10 @@ struct Blocks<'a> {
 }
 
 impl Operands<f32> for Blocks<'_> {
-    #[inline(always)]
     fn load(&self, operand: usize, range: Range<usize>, block: &mut [f32]) {
-        let len = range.len();
-        dequantize_block(&self.messages[operand][bytes_of_block(range)], &mut block[..len]);
+        dequantize_block(&self.messages[operand][bytes_of_block(range)], block);
     }
 
-    #[inline(always)]
     fn store(&mut self, range: Range<usize>, totals: &[f32]) {
         quantize_block(totals, &mut self.sums[bytes_of_block(range)]);
     }
@@ -202,7 +199,7 @@ fn bytes_of_block(elements: Range<usize>) -> Range<usize> {
     quantized_bytes(elements.start)..quantized_bytes(elements.end)
 }
 
-#[inline(always)]
+#[multiversion::multiversion(targets("x86_64+avx2", "x86_64+avx2+avx512f"))]
 fn quantize_block(values: &[f32], block: &mut [u8]) {
     // Magnitudes are in the order of their bits, and whatever is not finite comes last.
     let magnitude = |value: &f32| value.to_bits() & 0x7fff_ffff;
@@ -231,7 +228,7 @@ fn scale(largest: f32) -> f32 {
     if (scale * LARGEST).is_finite() { scale } else { scale.next_down() }
 }
 
-#[inline(always)]
+#[multiversion::multiversion(targets("x86_64+avx2", "x86_64+avx2+avx512f"))]
 fn dequantize_block(block: &[u8], values: &mut [f32]) {
     let (scale, numbers) = block.split_at(SCALE_BYTES);
     let scale = f32::from_le_bytes(scale.try_into().expect("a scale"));

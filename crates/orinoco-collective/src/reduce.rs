@@ -1,10 +1,9 @@
 //! Loops of reductions.
 
-use std::marker::PhantomData;
 use std::ops::Range;
 
 use crate::ReduceOp;
-use crate::arithmetic::{AllArithmetic, Arithmetic};
+use crate::arithmetic::{AllArithmetic, Arithmetic, Combine, Convert};
 use crate::reduction_tree::ReductionTree;
 
 /// Most operands of one reduction.
@@ -31,9 +30,8 @@ fn reduce_with<T: AllArithmetic, O: Arithmetic<T>>(into: &mut [T], operands: &[&
         [left, right] => reduce_two::<T, O>(into, left, right, ranks),
         _ if into.len() <= SHORT => reduce_short::<T, O>(into, operands, ranks),
         _ => {
-            let (len, count) = (into.len(), operands.len());
-            let mut vectors = Elements { into, operands, ranks, op: PhantomData::<O> };
-            reduce_blocks(&mut vectors, count, len, O::combine);
+            let (len, count, loops) = (into.len(), operands.len(), Loops::of::<O>());
+            reduce_blocks(&mut Elements { into, operands, ranks, loops }, count, len, loops.combine);
         }
     }
 }
@@ -41,7 +39,8 @@ fn reduce_with<T: AllArithmetic, O: Arithmetic<T>>(into: &mut [T], operands: &[&
 #[multiversion::multiversion(targets("x86_64+avx2", "x86_64+avx2+avx512f"))]
 fn reduce_two<T: AllArithmetic, O: Arithmetic<T>>(into: &mut [T], left: &[T], right: &[T], ranks: u32) {
     for ((result, left), right) in into.iter_mut().zip(left).zip(right) {
-        *result = O::finish(O::combine(O::widen(*left), O::widen(*right)), ranks);
+        let total = O::Combine::combine(O::Convert::widen(*left), O::Convert::widen(*right));
+        *result = O::Convert::finish(total, ranks);
     }
 }
 
@@ -51,22 +50,67 @@ fn reduce_short<T: AllArithmetic, O: Arithmetic<T>>(into: &mut [T], operands: &[
         let mut waiting = [O::Accumulator::default(); LEVELS_MAX];
         let mut level = 0;
         for node in 0..tree.nodes {
-            let first = O::widen(operands[tree.first(node)][i]);
-            let second = tree.second(node).map(|second| O::widen(operands[second][i]));
-            waiting[level] = second.map_or(first, |second| O::combine(first, second));
+            let first = O::Convert::widen(operands[tree.first(node)][i]);
+            let second = tree.second(node).map(|second| O::Convert::widen(operands[second][i]));
+            waiting[level] = second.map_or(first, |second| O::Combine::combine(first, second));
             level += 1;
             for _ in 0..(node + 1).trailing_zeros() {
                 level -= 1;
-                waiting[level - 1] = O::combine(waiting[level - 1], waiting[level]);
+                waiting[level - 1] = O::Combine::combine(waiting[level - 1], waiting[level]);
             }
         }
-        *result = O::finish(waiting[0], ranks);
+        *result = O::Convert::finish(waiting[0], ranks);
+    }
+}
+
+/// Loops of a reduction over elements, each compiled for several instruction sets. Reductions that convert or combine numbers alike
+/// share them.
+pub(crate) struct Loops<T, A> {
+    /// Makes partial results of elements.
+    pub(crate) widen: fn(&[T], &mut [A]),
+    /// Combines partial results with others, which are of higher ranks.
+    pub(crate) combine: fn(&mut [A], &[A]),
+    /// Makes results of totals, for a number of ranks.
+    pub(crate) finish: fn(&[A], &mut [T], u32),
+}
+
+impl<T: 'static, A: Copy + 'static> Loops<T, A> {
+    pub(crate) fn of<O: Arithmetic<T, Accumulator = A>>() -> &'static Self
+    where
+        T: Copy,
+    {
+        &Self {
+            widen: widen::<T, O::Convert>,
+            combine: combine::<A, O::Combine>,
+            finish: finish::<T, O::Convert>,
+        }
+    }
+}
+
+#[multiversion::multiversion(targets("x86_64+avx2", "x86_64+avx2+avx512f"))]
+fn widen<T: Copy, V: Convert<T>>(elements: &[T], partials: &mut [V::Accumulator]) {
+    for (partial, element) in partials.iter_mut().zip(elements) {
+        *partial = V::widen(*element);
+    }
+}
+
+#[multiversion::multiversion(targets("x86_64+avx2", "x86_64+avx2+avx512f"))]
+pub(crate) fn combine<A: Copy, C: Combine<A>>(partials: &mut [A], others: &[A]) {
+    for (left, right) in partials.iter_mut().zip(others) {
+        *left = C::combine(*left, *right);
+    }
+}
+
+#[multiversion::multiversion(targets("x86_64+avx2", "x86_64+avx2+avx512f"))]
+fn finish<T: Copy, V: Convert<T>>(totals: &[V::Accumulator], results: &mut [T], ranks: u32) {
+    for (result, total) in results.iter_mut().zip(totals) {
+        *result = V::finish(*total, ranks);
     }
 }
 
 /// Operands and result of a reduction in blocks.
 pub(crate) trait Operands<A> {
-    /// Reads elements `range` of an operand.
+    /// Reads elements `range` of an operand. The block is as long.
     fn load(&self, operand: usize, range: Range<usize>, block: &mut [A]);
 
     /// Writes elements `range` of the result. What operands hold there is not read again.
@@ -74,53 +118,45 @@ pub(crate) trait Operands<A> {
 }
 
 /// Operands and a result that are vectors of the data type.
-struct Elements<'a, T, O> {
+struct Elements<'a, T: 'static, A: 'static> {
     into: &'a mut [T],
     operands: &'a [&'a [T]],
     ranks: u32,
-    op: PhantomData<O>,
+    loops: &'static Loops<T, A>,
 }
 
-impl<T: AllArithmetic, O: Arithmetic<T>> Operands<O::Accumulator> for Elements<'_, T, O> {
-    #[inline(always)]
-    fn load(&self, operand: usize, range: Range<usize>, block: &mut [O::Accumulator]) {
-        for (partial, element) in block.iter_mut().zip(&self.operands[operand][range]) {
-            *partial = O::widen(*element);
-        }
+impl<T, A> Operands<A> for Elements<'_, T, A> {
+    fn load(&self, operand: usize, range: Range<usize>, block: &mut [A]) {
+        (self.loops.widen)(&self.operands[operand][range], block);
     }
 
-    #[inline(always)]
-    fn store(&mut self, range: Range<usize>, totals: &[O::Accumulator]) {
-        for (result, total) in self.into[range].iter_mut().zip(totals) {
-            *result = O::finish(*total, self.ranks);
-        }
+    fn store(&mut self, range: Range<usize>, totals: &[A]) {
+        (self.loops.finish)(totals, &mut self.into[range], self.ranks);
     }
 }
 
 /// Reduces `len` elements of `count` operands, block by block, in the order of the reduction tree.
-#[multiversion::multiversion(targets("x86_64+avx2", "x86_64+avx2+avx512f"))]
-pub(crate) fn reduce_blocks<A, C, V>(vectors: &mut V, count: usize, len: usize, combine: C)
-where
-    A: Copy + Default,
-    C: Fn(A, A) -> A,
-    V: Operands<A>,
-{
+pub(crate) fn reduce_blocks<A: Copy + Default>(
+    vectors: &mut dyn Operands<A>,
+    count: usize,
+    len: usize,
+    combine: fn(&mut [A], &[A]),
+) {
     let tree = ReductionTree::new(count);
     let mut waiting = [[A::default(); BLOCK]; LEVELS_MAX];
     for start in (0..len).step_by(BLOCK) {
         let range = start..len.min(start + BLOCK);
+        let size = range.len();
         let merge = |waiting: &mut [[A; BLOCK]], level: usize| {
             let (lower, upper) = waiting.split_at_mut(level);
-            for (left, right) in lower[level - 1].iter_mut().zip(&upper[0]).take(range.len()) {
-                *left = combine(*left, *right);
-            }
+            combine(&mut lower[level - 1][..size], &upper[0][..size]);
         };
         let mut level = 0;
         for node in 0..tree.nodes {
-            vectors.load(tree.first(node), range.clone(), &mut waiting[level]);
+            vectors.load(tree.first(node), range.clone(), &mut waiting[level][..size]);
             level += 1;
             if let Some(second) = tree.second(node) {
-                vectors.load(second, range.clone(), &mut waiting[level]);
+                vectors.load(second, range.clone(), &mut waiting[level][..size]);
                 merge(&mut waiting, level);
             }
             // As in a binary counter: two branches of one size are combined.
@@ -129,6 +165,6 @@ where
                 merge(&mut waiting, level);
             }
         }
-        vectors.store(range.clone(), &waiting[0][..range.len()]);
+        vectors.store(range, &waiting[0][..size]);
     }
 }

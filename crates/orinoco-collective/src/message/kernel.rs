@@ -1,13 +1,12 @@
 //! Copies and reductions between messages.
 
-use std::marker::PhantomData;
 use std::ops::Range;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::memory::{Memory, Span};
 use crate::arithmetic::{AllArithmetic, Arithmetic};
-use crate::reduce::{Operands, reduce_blocks};
+use crate::reduce::{Loops, Operands, reduce_blocks};
 use crate::{Buffer, DataType, ReduceOp};
 
 /// Sizes of a data type, and the code that reduces it.
@@ -91,60 +90,48 @@ fn reduce_spans<T: AllArithmetic + Value, O: Arithmetic<T>>(
 ) where
     O::Accumulator: Value,
 {
+    let loops = Loops::of::<O>();
     let size = if into.buffer.is_partial() { size_of::<O::Accumulator>() } else { size_of::<T>() };
-    let mut spans = Spans { memory, into, operands, ranks, op: PhantomData::<(T, O)> };
-    reduce_blocks(&mut spans, operands.len(), into.len / size, O::combine);
+    let mut spans = Spans { memory, into, operands, ranks, loops };
+    reduce_blocks(&mut spans, operands.len(), into.len / size, loops.combine);
 }
 
 /// Operands and a result in a rank's memory, where a result may take the place of an operand.
-struct Spans<'m, 'a, T, O> {
+struct Spans<'m, 'a, T: 'static, A: 'static> {
     memory: &'m mut Memory<'a>,
     into: Span,
     operands: &'m [Span],
     ranks: u32,
-    op: PhantomData<(T, O)>,
+    loops: &'static Loops<T, A>,
 }
 
-impl<T: AllArithmetic + Value, O: Arithmetic<T>> Operands<O::Accumulator> for Spans<'_, '_, T, O>
-where
-    O::Accumulator: Value,
-{
-    #[inline(always)]
-    fn load(&self, operand: usize, range: Range<usize>, block: &mut [O::Accumulator]) {
+impl<T: Value, A: Value> Operands<A> for Spans<'_, '_, T, A> {
+    fn load(&self, operand: usize, range: Range<usize>, block: &mut [A]) {
         let span = self.operands[operand];
         if span.buffer.is_partial() {
-            let partials: &[O::Accumulator] = values(self.memory.bytes(part::<O::Accumulator>(span, &range)));
-            block[..range.len()].copy_from_slice(partials);
+            block.copy_from_slice(values(self.memory.bytes(part::<A>(span, &range))));
         } else {
-            let elements: &[T] = values(self.memory.bytes(part::<T>(span, &range)));
-            for (partial, element) in block.iter_mut().zip(elements) {
-                *partial = O::widen(*element);
-            }
+            (self.loops.widen)(values(self.memory.bytes(part::<T>(span, &range))), block);
         }
     }
 
-    #[inline(always)]
-    fn store(&mut self, range: Range<usize>, totals: &[O::Accumulator]) {
+    fn store(&mut self, range: Range<usize>, totals: &[A]) {
         if self.into.buffer.is_partial() {
-            let bytes = self.memory.bytes_mut(part::<O::Accumulator>(self.into, &range));
+            let bytes = self.memory.bytes_mut(part::<A>(self.into, &range));
             bytes.copy_from_slice(totals.as_bytes());
         } else {
             let bytes = self.memory.bytes_mut(part::<T>(self.into, &range));
             let results = <[T]>::mut_from_bytes(bytes).expect("aligned and whole elements");
-            for (result, total) in results.iter_mut().zip(totals) {
-                *result = O::finish(*total, self.ranks);
-            }
+            (self.loops.finish)(totals, results, self.ranks);
         }
     }
 }
 
 /// Some elements of a span.
-#[inline(always)]
 fn part<T>(span: Span, range: &Range<usize>) -> Span {
     Span { start: span.start + range.start * size_of::<T>(), len: range.len() * size_of::<T>(), ..span }
 }
 
-#[inline(always)]
 fn values<T: Value>(bytes: &[u8]) -> &[T] {
     <[T]>::ref_from_bytes(bytes).expect("aligned and whole elements")
 }
