@@ -151,6 +151,26 @@ fn vector<T: Value>(rank: usize, len: usize) -> Vec<T> {
     (0..len).map(|at| T::of((rank * 31 + at * 7) % 1013)).collect()
 }
 
+/// Vectors of ranks that have so many elements, one after another.
+fn vectors<T: Value>(lens: &[usize]) -> Vec<T> {
+    let mut all = Vec::with_capacity(lens.iter().sum());
+    for (rank, len) in lens.iter().enumerate() {
+        all.extend(vector::<T>(rank, *len));
+    }
+    all
+}
+
+/// Result of a rank in an all-to-all of the ranks' vectors, whose blocks have `len(from, to)` elements.
+fn exchanged<T: Value>(rank: usize, ranks: usize, len: &dyn Fn(usize, usize) -> usize) -> Vec<T> {
+    let mut blocks = Vec::new();
+    for from in 0..ranks {
+        let end = |last: usize| (0..=last).map(|to| len(from, to)).sum::<usize>();
+        let vector = vector::<T>(from, end(ranks - 1));
+        blocks.extend_from_slice(&vector[end(rank) - len(from, rank)..end(rank)]);
+    }
+    blocks
+}
+
 /// A vector in memory of the group, if it may be a message that the transport treats as long; else in ordinary memory.
 fn memory<T: Value>(group: &mut impl Communicator, vector: Vec<T>) -> Result<VectorMemory<T>, AllocateError> {
     if size_of_val(&*vector) < LONG_BYTES {
@@ -220,7 +240,7 @@ fn check_copies<T: Value>(
 ) -> Result<(), Box<dyn Error>> {
     let (rank, ranks) = (group.rank(), group.ranks());
     let (root, zero) = (len % ranks, T::default());
-    let all = memory(group, (0..ranks).flat_map(|rank| vector(rank, len)).collect::<Vec<T>>())?;
+    let all = memory(group, vectors::<T>(&vec![len; ranks]))?;
     let own = memory(group, vector::<T>(rank, len))?;
 
     let mut copied = memory(group, own.to_vec())?;
@@ -240,11 +260,10 @@ fn check_copies<T: Value>(
     group.scatter(root, &all, &mut block)?;
     checker.expect("scatter", &block, &own)?;
 
-    let mut exchanged = memory(group, vec![zero; len * ranks])?;
+    let mut received = memory(group, vec![zero; len * ranks])?;
     let blocks = memory(group, vector::<T>(rank, len * ranks))?;
-    group.all_to_all(&blocks, &mut exchanged)?;
-    let block = |from| vector::<T>(from, len * ranks)[rank * len..(rank + 1) * len].to_vec();
-    checker.expect("all-to-all", &exchanged, &(0..ranks).flat_map(block).collect::<Vec<T>>())?;
+    group.all_to_all(&blocks, &mut received)?;
+    checker.expect("all-to-all", &received, &exchanged::<T>(rank, ranks, &|_, _| len))?;
     Ok(())
 }
 
@@ -259,7 +278,7 @@ fn check_uneven<T: Value>(
     let counts: Vec<usize> = (0..ranks).map(|rank| (rank + 2) % 3 * len).collect();
     let total = counts.iter().sum();
     let place = counts[..rank].iter().sum()..counts[..=rank].iter().sum::<usize>();
-    let all: Vec<T> = (0..ranks).flat_map(|rank| vector(rank, counts[rank])).collect();
+    let all = vectors::<T>(&counts);
     let own = memory(group, vector::<T>(rank, counts[rank]))?;
 
     let mut gathered = memory(group, vec![zero; total])?;
@@ -280,16 +299,12 @@ fn check_uneven<T: Value>(
     checker.expect("reduce-scatter-v", &block, &reduced::<T>(ReduceOp::Sum, ranks, total)[place])?;
 
     let between = |from: usize, to: usize| (from + 2 * to + 1) % 3 * len;
-    let to_all = |from: usize| (0..ranks).map(|to| between(from, to)).collect::<Vec<_>>();
+    let to_all: Vec<usize> = (0..ranks).map(|to| between(rank, to)).collect();
     let from_all: Vec<usize> = (0..ranks).map(|from| between(from, rank)).collect();
-    let input = |from: usize| vector::<T>(from, to_all(from).iter().sum());
-    let mut exchanged = memory(group, vec![zero; from_all.iter().sum()])?;
-    group.all_to_all_v(&input(rank), &to_all(rank), &mut exchanged, &from_all)?;
-    let block = |from: usize| {
-        let start: usize = to_all(from)[..rank].iter().sum();
-        input(from)[start..start + between(from, rank)].to_vec()
-    };
-    checker.expect("all-to-all-v", &exchanged, &(0..ranks).flat_map(block).collect::<Vec<T>>())?;
+    let mut received = memory(group, vec![zero; from_all.iter().sum()])?;
+    let own = vector::<T>(rank, to_all.iter().sum());
+    group.all_to_all_v(&own, &to_all, &mut received, &from_all)?;
+    checker.expect("all-to-all-v", &received, &exchanged::<T>(rank, ranks, &between))?;
     Ok(())
 }
 

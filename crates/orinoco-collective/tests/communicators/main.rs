@@ -17,6 +17,7 @@ mod tuning;
 mod uniform;
 
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -46,29 +47,32 @@ impl Times {
     }
 }
 
-/// A communicator that ranks join through a file.
-pub(crate) trait Kind: 'static {
-    type Group: Communicator + Send + 'static;
+/// Group of a rank, of whichever transport.
+pub(crate) trait Group: Communicator + Send + Sized + 'static {}
 
+impl<G: Communicator + Send + 'static> Group for G {}
+
+/// Kind of groups that ranks join through a file. It is a value and not a type, so that kinds with one type of group share the code of
+/// their tests: otherwise the suite takes twice as long to compile.
+pub(crate) struct Kind<G> {
     /// Module of its tests.
-    const MODULE: &'static str;
-
-    fn join(path: &Path, rank: usize, ranks: usize, times: Times) -> Result<Self::Group, JoinError>;
-
-    /// Something that this machine lacks for it.
-    fn missing() -> Option<String> {
-        None
-    }
+    pub(crate) module: &'static str,
+    join: fn(&Path, usize, usize, Times) -> Result<G, JoinError>,
 }
 
-/// Whether this machine has what a kind needs. Says that a test is skipped if not.
-#[expect(clippy::print_stdout, reason = "a skipped test says so")]
-fn can_run<K: Kind>(test: &str) -> bool {
-    let missing = K::missing();
-    if let Some(missing) = &missing {
-        println!("skipped: {}::{test}: {missing}", K::MODULE);
+impl<G> Kind<G> {
+    pub(crate) fn join(&self, path: &Path, rank: usize, ranks: usize, times: Times) -> Result<G, JoinError> {
+        (self.join)(path, rank, ranks, times)
     }
-    missing.is_none()
+
+    /// Whether this machine has what a kind needs. Says that a test is skipped if not.
+    #[expect(clippy::print_stdout, reason = "a skipped test says so")]
+    fn can_run(&self, test: &str, missing: Option<String>) -> bool {
+        if let Some(missing) = &missing {
+            println!("skipped: {}::{test}: {missing}", self.module);
+        }
+        missing.is_none()
+    }
 }
 
 /// A file name that no other group has.
@@ -79,63 +83,55 @@ pub(crate) fn name() -> PathBuf {
 }
 
 /// Runs a function as each rank, on threads. Returns the results in rank order.
-pub(crate) fn run<K: Kind, R: Send>(
+pub(crate) fn run<G: Group, R: Send>(
+    kind: &Kind<G>,
     ranks: usize,
     times: Times,
-    body: impl Fn(K::Group) -> R + Sync,
+    body: impl Fn(G) -> R + Sync,
 ) -> Vec<R> {
     let path = name();
+    let results: Vec<Mutex<Option<R>>> = (0..ranks).map(|_| Mutex::new(None)).collect();
+    as_each_rank(ranks, &|rank| {
+        let group = kind.join(&path, rank, ranks, times).expect("all ranks join");
+        *results[rank].lock().expect("no rank panics") = Some(body(group));
+    });
+    assert!(!path.exists(), "the file is removed when all have joined");
+    let result =
+        |result: Mutex<Option<R>>| result.into_inner().expect("no rank panics").expect("all ranks ended");
+    results.into_iter().map(result).collect()
+}
+
+fn as_each_rank(ranks: usize, body: &(dyn Fn(usize) + Sync)) {
     thread::scope(|scope| {
-        let ranks: Vec<_> = (0..ranks)
-            .map(|rank| {
-                let (path, body) = (&path, &body);
-                scope.spawn(move || body(K::join(path, rank, ranks, times).expect("all ranks join")))
-            })
-            .collect();
-        let results = ranks.into_iter().map(|rank| rank.join().expect("no rank panics")).collect();
-        assert!(!path.exists(), "the file is removed when all have joined");
-        results
-    })
+        let ranks: Vec<_> = (0..ranks).map(|rank| scope.spawn(move || body(rank))).collect();
+        ranks.into_iter().for_each(|rank| rank.join().expect("no rank panics"));
+    });
 }
 
 /// Tests of the suite for a kind of communicator.
 macro_rules! suite {
-    ($module:ident, $kind:ident, $group:ty, |$path:ident, $rank:ident, $ranks:ident, $times:ident| $join:expr, $missing:expr, $tests:tt) => {
+    ($module:ident, $group:ty, |$path:ident, $rank:ident, $ranks:ident, $times:ident| $join:expr, $missing:expr, [$($test:ident)*]) => {
         mod $module {
             use super::*;
 
-            pub(crate) struct $kind;
+            pub(crate) const KIND: Kind<$group> =
+                Kind { module: stringify!($module), join: |$path, $rank, $ranks, $times| $join };
 
-            impl Kind for $kind {
-                type Group = $group;
-
-                const MODULE: &'static str = stringify!($module);
-
-                fn join($path: &Path, $rank: usize, $ranks: usize, $times: Times) -> Result<$group, JoinError> {
-                    $join
+            $(
+                #[test]
+                fn $test() {
+                    if KIND.can_run(stringify!($test), $missing) {
+                        crate::suite::$test(&KIND);
+                    }
                 }
-
-                fn missing() -> Option<String> {
-                    $missing
-                }
-            }
-
-            suite!(tests $kind $tests);
+            )*
         }
     };
-    (tests $kind:ident [$($test:ident)*]) => {$(
-        #[test]
-        fn $test() {
-            if crate::can_run::<$kind>(stringify!($test)) {
-                crate::suite::$test::<$kind>();
-            }
-        }
-    )*};
 }
 
 macro_rules! suites {
-    ($($module:ident, $kind:ident, $group:ty, |$path:ident, $rank:ident, $ranks:ident, $times:ident| $join:expr $(, unless $missing:expr)?;)*) => {$(
-        suite!($module, $kind, $group, |$path, $rank, $ranks, $times| $join, None$(.or($missing))?, [
+    ($($module:ident, $group:ty, |$path:ident, $rank:ident, $ranks:ident, $times:ident| $join:expr $(, unless $missing:expr)?;)*) => {$(
+        suite!($module, $group, |$path, $rank, $ranks, $times| $join, None$(.or($missing))?, [
             all_operations_are_exact_for_1_to_8_ranks
             operations_with_uneven_counts_are_exact
             several_vectors_at_once_are_reduced_as_one_by_one
@@ -159,34 +155,34 @@ macro_rules! suites {
 }
 
 suites! {
-    on_shm, Shm, ShmGroup, |path, rank, ranks, times| {
+    on_shm, ShmGroup, |path, rank, ranks, times| {
         let Times { deadline, silence } = times;
         ShmGroup::join(path, rank, ranks, Settings { deadline, silence, ..Settings::default() })
     };
-    on_shm_without_single_copy, ShmCopied, ShmGroup, |path, rank, ranks, times| {
+    on_shm_without_single_copy, ShmGroup, |path, rank, ranks, times| {
         let Times { deadline, silence } = times;
         ShmGroup::join(path, rank, ranks, Settings { deadline, silence, single_copy: false })
     };
-    on_tcp, Tcp, TcpGroup, |path, rank, ranks, times| {
+    on_tcp, TcpGroup, |path, rank, ranks, times| {
         let Times { deadline, silence } = times;
         let messages = MessageSettings { deadline, silence, ..MessageSettings::default() };
         let settings = TcpSettings { security: Security::FileKey, messages };
         TcpGroup::join(&Rendezvous::File(path.to_owned()), rank, ranks, settings)
     };
-    on_tcp_without_encryption, TcpPlain, TcpGroup, |path, rank, ranks, times| {
+    on_tcp_without_encryption, TcpGroup, |path, rank, ranks, times| {
         let Times { deadline, silence } = times;
         let messages = MessageSettings { deadline, silence, ..MessageSettings::default() };
         let settings = TcpSettings { security: Security::Plaintext, messages };
         TcpGroup::join(&Rendezvous::File(path.to_owned()), rank, ranks, settings)
     };
-    on_tcp_with_authentication_only, TcpAuthenticated, TcpGroup, |path, rank, ranks, times| {
+    on_tcp_with_authentication_only, TcpGroup, |path, rank, ranks, times| {
         let Times { deadline, silence } = times;
         let usual = MessageSettings::default();
         let messages = MessageSettings { deadline, silence, tcp_encryption: false, ..usual };
         let settings = TcpSettings { security: Security::FileKey, messages };
         TcpGroup::join(&Rendezvous::File(path.to_owned()), rank, ranks, settings)
     };
-    on_three_tcp_connections_without_busy_poll, TcpSleeping, TcpGroup, |path, rank, ranks, times| {
+    on_three_tcp_connections_without_busy_poll, TcpGroup, |path, rank, ranks, times| {
         let Times { deadline, silence } = times;
         let (busy_poll, tcp_connections) = (Duration::ZERO, 3);
         let usual = MessageSettings::default();
@@ -194,18 +190,18 @@ suites! {
         let settings = TcpSettings { security: Security::FileKey, messages };
         TcpGroup::join(&Rendezvous::File(path.to_owned()), rank, ranks, settings)
     };
-    on_pcie, Pcie, PcieGroup, |path, rank, ranks, times| {
+    on_pcie, PcieGroup, |path, rank, ranks, times| {
         let Times { deadline, silence } = times;
         let messages = MessageSettings { deadline, silence, ..MessageSettings::default() };
         PcieGroup::join(path, rank, ranks, PcieSettings { security: crate::pcie::suite_key(), messages })
     };
-    on_pcie_without_busy_poll, PcieSleeping, PcieGroup, |path, rank, ranks, times| {
+    on_pcie_without_busy_poll, PcieGroup, |path, rank, ranks, times| {
         let Times { deadline, silence } = times;
         let busy_poll = Duration::ZERO;
         let messages = MessageSettings { deadline, silence, busy_poll, ..MessageSettings::default() };
         PcieGroup::join(path, rank, ranks, PcieSettings { security: Security::Plaintext, messages })
     };
-    on_rdma, Rdma, orinoco_collective::RdmaGroup, |path, rank, ranks, times| {
+    on_rdma, orinoco_collective::RdmaGroup, |path, rank, ranks, times| {
         let Times { deadline, silence } = times;
         let messages = MessageSettings { deadline, silence, ..MessageSettings::default() };
         let usual = orinoco_collective::RdmaSettings::new(Security::FileKey);
@@ -217,7 +213,6 @@ suites! {
 // Without the tests of a rendezvous file, which it does not have.
 suite!(
     on_shared_ports,
-    Shared,
     TcpGroup,
     |path, rank, ranks, times| {
         let Times { deadline, silence } = times;
@@ -247,8 +242,8 @@ suite!(
 
 /// Tests of the suite for uniform groups: all but those in which a rank of two ends, after which the other is no majority.
 macro_rules! uniform_suites {
-    ($($module:ident, $kind:ident, $group:ty, |$path:ident, $rank:ident, $ranks:ident, $times:ident| $join:expr;)*) => {$(
-        suite!($module, $kind, $group, |$path, $rank, $ranks, $times| $join, None, [
+    ($($module:ident, $group:ty, |$path:ident, $rank:ident, $ranks:ident, $times:ident| $join:expr;)*) => {$(
+        suite!($module, $group, |$path, $rank, $ranks, $times| $join, None, [
             all_operations_are_exact_for_1_to_8_ranks
             operations_with_uneven_counts_are_exact
             several_vectors_at_once_are_reduced_as_one_by_one
@@ -263,11 +258,11 @@ macro_rules! uniform_suites {
 }
 
 uniform_suites! {
-    on_uniform_tcp, UniformTcp, TcpGroup, |path, rank, ranks, times| {
+    on_uniform_tcp, TcpGroup, |path, rank, ranks, times| {
         let settings = TcpSettings { security: Security::FileKey, messages: crate::uniform::messages(times) };
         TcpGroup::join(&Rendezvous::File(path.to_owned()), rank, ranks, settings)
     };
-    on_uniform_pcie, UniformPcie, PcieGroup, |path, rank, ranks, times| {
+    on_uniform_pcie, PcieGroup, |path, rank, ranks, times| {
         let messages = crate::uniform::messages(times);
         PcieGroup::join(path, rank, ranks, PcieSettings { security: Security::Plaintext, messages })
     };

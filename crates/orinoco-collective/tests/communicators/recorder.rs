@@ -3,58 +3,61 @@
 use std::thread;
 use std::time::Duration;
 
-use orinoco_collective::{Communicator, FlightRecord, OperationRecord, OperationState, ReduceOp, Statistics};
+use orinoco_collective::{
+    FlightRecord, OperationRecord, OperationState, ReduceOp, ShmGroup, Statistics, TcpGroup,
+};
 
-use crate::{Kind, Times, run};
+use crate::{Group, Kind, Times, run};
 
 /// A communicator with a flight recorder.
-trait Recorded: Kind {
-    fn recent(group: &Self::Group) -> FlightRecord;
+trait Recorded: Group {
+    fn recent(&self) -> FlightRecord;
 
-    fn statistics(group: &Self::Group) -> Statistics;
+    fn statistics(&self) -> Statistics;
 }
 
 macro_rules! recorded {
-    ($($module:ident $kind:ident)*) => {$(
-        impl Recorded for crate::$module::$kind {
-            fn recent(group: &Self::Group) -> FlightRecord {
-                group.recent()
+    ($($group:ident)*; $($module:ident)*) => {
+        $(impl Recorded for $group {
+            fn recent(&self) -> FlightRecord {
+                $group::recent(self)
             }
 
-            fn statistics(group: &Self::Group) -> Statistics {
-                group.statistics()
+            fn statistics(&self) -> Statistics {
+                $group::statistics(self)
             }
-        }
+        })*
 
-        mod $module {
-            use crate::$module::$kind;
+        $(mod $module {
+            use crate::$module::KIND;
 
-            recorded!(tests $kind [
+            recorded!(tests KIND [
                 the_last_operations_are_recorded
                 waits_for_a_rank_that_is_late_are_counted
                 after_a_failure_the_record_names_the_operation_and_the_rank
                 a_mismatch_is_recorded
             ]);
-        }
-    )*};
+        })*
+    };
     (tests $kind:ident [$($test:ident)*]) => {$(
         #[test]
         fn $test() {
-            super::$test::<$kind>();
+            super::$test(&$kind);
         }
     )*};
 }
 
 recorded! {
-    on_shm Shm
-    on_shm_without_single_copy ShmCopied
-    on_tcp Tcp
-    on_three_tcp_connections_without_busy_poll TcpSleeping
+    ShmGroup TcpGroup;
+    on_shm
+    on_shm_without_single_copy
+    on_tcp
+    on_three_tcp_connections_without_busy_poll
 }
 
-fn the_last_operations_are_recorded<K: Recorded>() {
-    run::<K, _>(2, Times::of_a_busy_machine(), |mut group| {
-        let empty = K::recent(&group);
+fn the_last_operations_are_recorded<G: Recorded>(kind: &Kind<G>) {
+    run(kind, 2, Times::of_a_busy_machine(), |mut group| {
+        let empty = group.recent();
         assert!(empty.operations.is_empty() && empty.failure.is_none(), "{empty}");
         for _ in 0..30 {
             group.all_reduce(ReduceOp::Sum, &mut [1.0f32; 2]).unwrap();
@@ -65,8 +68,8 @@ fn the_last_operations_are_recorded<K: Recorded>() {
             0 => group.send(1, &[5i32]).unwrap(),
             _ => group.recv(0, &mut [0i32]).unwrap(),
         }
-        let record = K::recent(&group);
-        assert_eq!((record.operations.len(), K::statistics(&group).operations), (64, 91));
+        let record = group.recent();
+        assert_eq!((record.operations.len(), group.statistics().operations), (64, 91));
         let numbers: Vec<u64> = record.operations.iter().map(|operation| operation.number).collect();
         assert_eq!(numbers, (28..=91).collect::<Vec<_>>());
         let mut before = Duration::ZERO;
@@ -90,15 +93,15 @@ fn the_last_operations_are_recorded<K: Recorded>() {
 }
 
 #[expect(clippy::disallowed_methods, reason = "a rank that is late for real")]
-fn waits_for_a_rank_that_is_late_are_counted<K: Recorded>() {
-    run::<K, _>(3, Times::of_a_busy_machine(), |mut group| {
+fn waits_for_a_rank_that_is_late_are_counted<G: Recorded>(kind: &Kind<G>) {
+    run(kind, 3, Times::of_a_busy_machine(), |mut group| {
         for _ in 0..4 {
             if group.rank() == 2 {
                 thread::sleep(Duration::from_millis(100));
             }
             group.all_reduce(ReduceOp::Sum, &mut [1.0f32; 4]).unwrap();
         }
-        let (waits, record) = (K::statistics(&group).waits, K::recent(&group));
+        let (waits, record) = (group.statistics().waits, group.recent());
         assert_eq!(waits[group.rank()].count, 0, "a rank does not wait for itself: {record}");
         if group.rank() == 2 {
             return;
@@ -115,15 +118,15 @@ fn waits_for_a_rank_that_is_late_are_counted<K: Recorded>() {
     });
 }
 
-fn after_a_failure_the_record_names_the_operation_and_the_rank<K: Recorded>() {
-    let records = run::<K, _>(3, Times::of_a_busy_machine(), |mut group| {
+fn after_a_failure_the_record_names_the_operation_and_the_rank<G: Recorded>(kind: &Kind<G>) {
+    let records = run(kind, 3, Times::of_a_busy_machine(), |mut group| {
         group.barrier().unwrap();
         if group.rank() == 1 {
             return None;
         }
         let error = group.all_reduce(ReduceOp::Sum, &mut [1.0f32; 1000]).unwrap_err();
         group.barrier().unwrap_err();
-        Some((error.to_string(), K::recent(&group)))
+        Some((error.to_string(), group.recent()))
     });
     for (error, record) in records.into_iter().flatten() {
         assert_eq!(record.failure.as_ref(), Some(&error));
@@ -136,10 +139,10 @@ fn after_a_failure_the_record_names_the_operation_and_the_rank<K: Recorded>() {
     }
 }
 
-fn a_mismatch_is_recorded<K: Recorded>() {
-    run::<K, _>(2, Times::of_a_busy_machine(), |mut group| {
+fn a_mismatch_is_recorded<G: Recorded>(kind: &Kind<G>) {
+    run(kind, 2, Times::of_a_busy_machine(), |mut group| {
         let error = group.all_reduce(ReduceOp::Sum, &mut vec![1.0f32; 4 + group.rank()]).unwrap_err();
-        let record = K::recent(&group);
+        let record = group.recent();
         assert_eq!(record.failure, Some(error.to_string()));
         let own = format!("all_reduce of {} f32, sum", 4 + group.rank());
         assert_eq!(record.operations.last().expect("the call").call.to_string(), own);

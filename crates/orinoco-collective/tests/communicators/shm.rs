@@ -26,7 +26,7 @@ fn limits_can_be_measured_again_and_again() {
 /// A rank from which others need something returns before they have called the operation, and the next one waits for them.
 #[test]
 fn a_rank_that_needs_nothing_of_others_does_not_wait_for_them() {
-    run::<crate::on_shm::Shm, _>(3, Times::of_a_busy_machine(), {
+    run(&crate::on_shm::KIND, 3, Times::of_a_busy_machine(), {
         let (gone_on, goes_on) = (std::sync::Barrier::new(3), std::sync::Barrier::new(3));
         move |mut group| {
             let rank = group.rank();
@@ -59,7 +59,7 @@ fn a_rank_that_needs_nothing_of_others_does_not_wait_for_them() {
 /// A root that has returned learns at its next call that another rank has called something else.
 #[test]
 fn a_root_that_has_returned_learns_of_another_call_at_its_next() {
-    let errors = run::<crate::on_shm::Shm, _>(2, Times::default(), |mut group| {
+    let errors = run(&crate::on_shm::KIND, 2, Times::default(), |mut group| {
         if group.rank() == 0 {
             group.broadcast(0, &mut [1u32]).unwrap();
             return group.barrier().unwrap_err().to_string();

@@ -8,34 +8,30 @@ use std::thread;
 use std::time::Duration;
 
 use orinoco_collective::{
-    CollectiveError, Communicator, FailureCause, JoinError, ReduceOp, Rendezvous, Security, TcpGroup,
+    CollectiveError, Communicator, FailureCause, JoinError, ReduceOp, Rendezvous, Security, ShmGroup,
+    TcpGroup,
 };
 
 use crate::tcp::{addresses, group_key, key_pairs, settings};
-use crate::{Kind, Times, name, run};
+use crate::{Group, Kind, Times, name, run};
 
 /// A communicator that can be split.
-trait Divisible: Kind {
-    fn split(group: &mut Self::Group, color: Option<u32>, key: i32)
-    -> Result<Option<Self::Group>, JoinError>;
+trait Divisible: Group {
+    fn split(&mut self, color: Option<u32>, key: i32) -> Result<Option<Self>, JoinError>;
 }
 
 macro_rules! divisible {
-    ($($module:ident $kind:ident)*) => {$(
-        impl Divisible for crate::$module::$kind {
-            fn split(
-                group: &mut Self::Group,
-                color: Option<u32>,
-                key: i32,
-            ) -> Result<Option<Self::Group>, JoinError> {
-                group.split(color, key)
+    ($($group:ident)*; $($module:ident)*) => {
+        $(impl Divisible for $group {
+            fn split(&mut self, color: Option<u32>, key: i32) -> Result<Option<Self>, JoinError> {
+                $group::split(self, color, key)
             }
-        }
+        })*
 
-        mod $module {
-            use crate::$module::$kind;
+        $(mod $module {
+            use crate::$module::KIND;
 
-            divisible!(tests $kind [
+            divisible!(tests KIND [
                 ranks_of_a_colour_form_a_group_in_the_order_of_their_keys
                 groups_of_one_rank_and_of_all
                 groups_of_groups_are_used_in_turn
@@ -45,24 +41,25 @@ macro_rules! divisible {
                 last_rank
                 a_rank_that_is_killed_is_named_by_its_number_in_each_group
             ]);
-        }
-    )*};
+        })*
+    };
     (tests $kind:ident [$($test:ident)*]) => {$(
         #[test]
         fn $test() {
-            super::$test::<$kind>();
+            super::$test(&$kind);
         }
     )*};
 }
 
 divisible! {
-    on_shm Shm
-    on_shm_without_single_copy ShmCopied
-    on_tcp Tcp
-    on_tcp_without_encryption TcpPlain
-    on_tcp_with_authentication_only TcpAuthenticated
-    on_three_tcp_connections_without_busy_poll TcpSleeping
-    on_shared_ports Shared
+    ShmGroup TcpGroup;
+    on_shm
+    on_shm_without_single_copy
+    on_tcp
+    on_tcp_without_encryption
+    on_tcp_with_authentication_only
+    on_three_tcp_connections_without_busy_poll
+    on_shared_ports
 }
 
 /// Numbers that the ranks of a group had in its parent, in order.
@@ -72,8 +69,8 @@ fn members(group: &mut impl Communicator, rank_of_parent: usize) -> Vec<u32> {
     all
 }
 
-fn ranks_of_a_colour_form_a_group_in_the_order_of_their_keys<K: Divisible>() {
-    run::<K, _>(5, Times::of_a_busy_machine(), |mut group| {
+fn ranks_of_a_colour_form_a_group_in_the_order_of_their_keys<G: Divisible>(kind: &Kind<G>) {
+    run(kind, 5, Times::of_a_busy_machine(), |mut group| {
         let rank = group.rank();
         // Rank 2 takes no part, the others are divided in two: the later ranks come first among the even ones.
         let (color, key) = match rank {
@@ -81,7 +78,7 @@ fn ranks_of_a_colour_form_a_group_in_the_order_of_their_keys<K: Divisible>() {
             _ if rank.is_multiple_of(2) => (Some(u32::MAX), -i32::try_from(rank).unwrap()),
             _ => (Some(0), i32::MIN),
         };
-        let part = K::split(&mut group, color, key).unwrap();
+        let part = group.split(color, key).unwrap();
         assert_eq!(part.is_some(), rank != 2);
         if let Some(mut part) = part {
             let expected = if rank.is_multiple_of(2) { [4, 0] } else { [1, 3] };
@@ -96,21 +93,21 @@ fn ranks_of_a_colour_form_a_group_in_the_order_of_their_keys<K: Divisible>() {
     });
 }
 
-fn groups_of_one_rank_and_of_all<K: Divisible>() {
+fn groups_of_one_rank_and_of_all<G: Divisible>(kind: &Kind<G>) {
     let folder = tempfile::tempdir_in("/dev/shm").unwrap();
     let path = folder.path().join("group");
     let body = |rank: usize| {
-        let mut group = K::join(&path, rank, 3, Times::of_a_busy_machine()).unwrap();
+        let mut group = kind.join(&path, rank, 3, Times::of_a_busy_machine()).unwrap();
         let color = u32::try_from(rank).unwrap();
-        let mut alone = K::split(&mut group, Some(color), 7).unwrap().expect("a group of this rank alone");
+        let mut alone = group.split(Some(color), 7).unwrap().expect("a group of this rank alone");
         assert_eq!((alone.rank(), alone.ranks()), (0, 1));
         assert_eq!(members(&mut alone, rank), [color]);
-        let mut again = K::split(&mut alone, Some(1), 0).unwrap().expect("a group of one can be split, too");
+        let mut again = alone.split(Some(1), 0).unwrap().expect("a group of one can be split, too");
         again.barrier().unwrap();
-        assert!(K::split(&mut alone, None, 0).unwrap().is_none());
-        let mut all = K::split(&mut group, Some(5), 0).unwrap().expect("all have this colour");
+        assert!(alone.split(None, 0).unwrap().is_none());
+        let mut all = group.split(Some(5), 0).unwrap().expect("all have this colour");
         assert_eq!(members(&mut all, rank), [0, 1, 2]);
-        assert!(K::split(&mut group, None, 0).unwrap().is_none(), "nobody takes part");
+        assert!(group.split(None, 0).unwrap().is_none(), "nobody takes part");
         group.barrier().unwrap();
     };
     thread::scope(|scope| {
@@ -121,15 +118,15 @@ fn groups_of_one_rank_and_of_all<K: Divisible>() {
     assert!(left.is_empty(), "no file remains: {left:?}");
 }
 
-fn groups_of_groups_are_used_in_turn<K: Divisible>() {
-    run::<K, _>(4, Times::of_a_busy_machine(), |mut group| {
+fn groups_of_groups_are_used_in_turn<G: Divisible>(kind: &Kind<G>) {
+    run(kind, 4, Times::of_a_busy_machine(), |mut group| {
         let rank = group.rank();
         // Ranks 3 and 2, and 1 and 0; then ranks 3 and 1, and 2 and 0, by way of a group of all in the opposite order.
-        let mut halves = K::split(&mut group, Some((rank / 2) as u32), -(rank as i32)).unwrap().unwrap();
-        let mut backwards = K::split(&mut group, Some(0), -(rank as i32)).unwrap().unwrap();
+        let mut halves = group.split(Some((rank / 2) as u32), -(rank as i32)).unwrap().unwrap();
+        let mut backwards = group.split(Some(0), -(rank as i32)).unwrap().unwrap();
         let number = backwards.rank();
         assert_eq!(number, 3 - rank);
-        let mut pairs = K::split(&mut backwards, Some((number % 2) as u32), 0).unwrap().unwrap();
+        let mut pairs = backwards.split(Some((number % 2) as u32), 0).unwrap().unwrap();
         for round in 0..50u64 {
             let mut sums = [[rank as u64 + round], [rank as u64 + round], [rank as u64], [round]];
             group.all_reduce(ReduceOp::Sum, &mut sums[0]).unwrap();
@@ -145,10 +142,10 @@ fn groups_of_groups_are_used_in_turn<K: Divisible>() {
     });
 }
 
-fn a_failed_group_does_not_end_the_other<K: Divisible>() {
-    run::<K, _>(2, Times::of_a_busy_machine(), |mut group| {
+fn a_failed_group_does_not_end_the_other<G: Divisible>(kind: &Kind<G>) {
+    run(kind, 2, Times::of_a_busy_machine(), |mut group| {
         let rank = group.rank();
-        let split = |group: &mut K::Group| K::split(group, Some(0), 0).unwrap().unwrap();
+        let split = |group: &mut G| group.split(Some(0), 0).unwrap().unwrap();
         let (mut first, mut second) = (split(&mut group), split(&mut group));
         first.all_reduce(ReduceOp::Sum, &mut vec![0u8; 1 + rank]).unwrap_err();
         assert!(first.barrier().is_err());
@@ -161,11 +158,11 @@ fn a_failed_group_does_not_end_the_other<K: Divisible>() {
     });
 }
 
-fn a_rank_that_leaves_is_named_by_its_number_in_each_group<K: Divisible>() {
+fn a_rank_that_leaves_is_named_by_its_number_in_each_group<G: Divisible>(kind: &Kind<G>) {
     let done = Barrier::new(3);
-    let failures = run::<K, _>(3, Times::of_a_busy_machine(), |mut group| {
+    let failures = run(kind, 3, Times::of_a_busy_machine(), |mut group| {
         let rank = group.rank();
-        let mut part = K::split(&mut group, Some(0), -(rank as i32)).unwrap().unwrap();
+        let mut part = group.split(Some(0), -(rank as i32)).unwrap().unwrap();
         if rank == 2 {
             drop((group, part));
             done.wait();
@@ -187,11 +184,11 @@ fn failure(result: Result<(), CollectiveError>) -> (usize, FailureCause) {
     }
 }
 
-fn a_failed_group_is_not_split<K: Divisible>() {
-    run::<K, _>(2, Times::of_a_busy_machine(), |mut group| {
+fn a_failed_group_is_not_split<G: Divisible>(kind: &Kind<G>) {
+    run(kind, 2, Times::of_a_busy_machine(), |mut group| {
         let rank = group.rank();
         group.all_reduce(ReduceOp::Sum, &mut vec![0u8; 1 + rank]).unwrap_err();
-        let error = K::split(&mut group, Some(0), 0).err().expect("the group has failed");
+        let error = group.split(Some(0), 0).err().expect("the group has failed");
         assert!(matches!(error, JoinError::Split(CollectiveError::EpochFailed { .. })), "{error}");
     });
 }
@@ -200,9 +197,9 @@ fn a_failed_group_is_not_split<K: Divisible>() {
 pub(crate) const LAST_RANK: &str = "ORINOCO_TEST_LAST_RANK_OF_SPLIT";
 
 /// Rank 2 of the next function, in a process of its own, if it is one.
-fn last_rank<K: Divisible>() {
+fn last_rank<G: Divisible>(kind: &Kind<G>) {
     let Some(path) = std::env::var_os(LAST_RANK) else { return };
-    let (mut group, mut part) = join_and_split::<K>(Path::new(&path), 2);
+    let (mut group, mut part) = join_and_split(kind, Path::new(&path), 2);
     part.barrier().unwrap();
     group.barrier().unwrap();
     loop {
@@ -210,20 +207,20 @@ fn last_rank<K: Divisible>() {
     }
 }
 
-fn join_and_split<K: Divisible>(path: &Path, rank: usize) -> (K::Group, K::Group) {
-    let mut group = K::join(path, rank, 3, Times::default()).unwrap();
-    let part = K::split(&mut group, Some(0), -i32::try_from(rank).unwrap()).unwrap().unwrap();
+fn join_and_split<G: Divisible>(kind: &Kind<G>, path: &Path, rank: usize) -> (G, G) {
+    let mut group = kind.join(path, rank, 3, Times::default()).unwrap();
+    let part = group.split(Some(0), -i32::try_from(rank).unwrap()).unwrap().unwrap();
     (group, part)
 }
 
-fn a_rank_that_is_killed_is_named_by_its_number_in_each_group<K: Divisible>() {
+fn a_rank_that_is_killed_is_named_by_its_number_in_each_group<G: Divisible>(kind: &Kind<G>) {
     let path = name();
     let mut last = Command::new(std::env::current_exe().unwrap());
-    last.args(["--exact", &format!("split::{}::last_rank", K::MODULE)]).env(LAST_RANK, &path);
+    last.args(["--exact", &format!("split::{}::last_rank", kind.module)]).env(LAST_RANK, &path);
     let last = Mutex::new(last.stdout(Stdio::null()).spawn().unwrap());
     let killed = Barrier::new(2);
     let body = |rank: usize| {
-        let (mut group, mut part) = join_and_split::<K>(&path, rank);
+        let (mut group, mut part) = join_and_split(kind, &path, rank);
         part.barrier().unwrap();
         group.barrier().unwrap();
         if rank == 0 {
@@ -278,7 +275,8 @@ fn groups_over_tcp_keep_the_protection_of_their_parent() {
 /// A rank that splits while the others make another call.
 #[test]
 fn a_split_that_not_all_call_is_an_error_that_names_both() {
-    run::<crate::on_tcp::Tcp, _>(
+    run(
+        &crate::on_tcp::KIND,
         2,
         Times { deadline: Duration::from_secs(5), ..Times::of_a_busy_machine() },
         |mut group| {

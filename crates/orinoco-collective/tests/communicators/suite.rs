@@ -10,7 +10,7 @@ use orinoco_collective::{
     CollectiveError, Communicator, Element, FailureCause, JoinError, Queue, ReduceOp, reduce,
 };
 
-use crate::{Kind, Times, name, run};
+use crate::{Group, Kind, Times, name, run};
 
 fn value(rank: usize, i: usize) -> f32 {
     // Sums of these depend on their order.
@@ -19,6 +19,11 @@ fn value(rank: usize, i: usize) -> f32 {
 
 fn vector(rank: usize, len: usize) -> Vec<f32> {
     (0..len).map(|i| value(rank, i)).collect()
+}
+
+/// Vectors of ranks that have so many elements, one after another.
+fn vectors(lens: &[usize]) -> Vec<f32> {
+    lens.iter().enumerate().flat_map(|(rank, len)| vector(rank, *len)).collect()
 }
 
 /// Sum of vectors of all ranks, in the order of the reduction tree.
@@ -30,6 +35,15 @@ fn sum(ranks: usize, len: usize) -> Vec<f32> {
     total
 }
 
+/// Result of a rank in an all-to-all of the ranks' vectors, whose blocks have `len(from, to)` elements.
+fn exchanged(rank: usize, ranks: usize, len: &dyn Fn(usize, usize) -> usize) -> Vec<f32> {
+    let block = |from: usize| {
+        let end = |last: usize| (0..=last).map(|to| len(from, to)).sum::<usize>();
+        vector(from, end(ranks - 1))[end(rank) - len(from, rank)..end(rank)].to_vec()
+    };
+    (0..ranks).flat_map(block).collect()
+}
+
 fn bits(vector: &[f32]) -> Vec<u32> {
     vector.iter().map(|value| value.to_bits()).collect()
 }
@@ -38,9 +52,9 @@ fn bits(vector: &[f32]) -> Vec<u32> {
 /// another's memory.
 const LENS: [usize; 13] = [0, 1, 2, 13, 28, 29, 1000, 4095, 4096, 4097, 30_001, 70_000, 150_001];
 
-pub(crate) fn all_operations_are_exact_for_1_to_8_ranks<K: Kind>() {
+pub(crate) fn all_operations_are_exact_for_1_to_8_ranks<G: Group>(kind: &Kind<G>) {
     for ranks in [1, 2, 3, 4, 5, 8] {
-        run::<K, _>(ranks, Times::of_a_busy_machine(), |mut group| {
+        run(kind, ranks, Times::of_a_busy_machine(), |mut group| {
             let rank = group.rank();
             for len in LENS {
                 let context = format!("{len} elements of {ranks} ranks");
@@ -70,16 +84,11 @@ pub(crate) fn all_operations_are_exact_for_1_to_8_ranks<K: Kind>() {
 
                 let mut blocks = vec![0.0; if is_root { len * ranks } else { 0 }];
                 group.gather(root, &vector(rank, len), &mut blocks).unwrap();
-                let all = if is_root {
-                    (0..ranks).flat_map(|rank| vector(rank, len)).collect()
-                } else {
-                    Vec::new()
-                };
-                assert_eq!(blocks, all, "gather, {context}");
+                let all = vectors(&vec![len; ranks]);
+                assert_eq!(blocks, if is_root { &all[..] } else { &[] }, "gather, {context}");
 
                 let mut gathered = vec![0.0; len * ranks];
                 group.all_gather(&vector(rank, len), &mut gathered).unwrap();
-                let all: Vec<f32> = (0..ranks).flat_map(|rank| vector(rank, len)).collect();
                 assert_eq!(gathered, all, "all-gather, {context}");
 
                 let mut scattered = vec![0.0; len];
@@ -91,20 +100,18 @@ pub(crate) fn all_operations_are_exact_for_1_to_8_ranks<K: Kind>() {
                     "reduce-scatter, {context}"
                 );
 
-                let mut exchanged = vec![0.0; len * ranks];
-                group.all_to_all(&vector(rank, len * ranks), &mut exchanged).unwrap();
-                let blocks = (0..ranks)
-                    .flat_map(|from| vector(from, len * ranks)[rank * len..(rank + 1) * len].to_vec());
-                assert_eq!(exchanged, blocks.collect::<Vec<_>>(), "all-to-all, {context}");
+                let mut received = vec![0.0; len * ranks];
+                group.all_to_all(&vector(rank, len * ranks), &mut received).unwrap();
+                assert_eq!(received, exchanged(rank, ranks, &|_, _| len), "all-to-all, {context}");
                 group.barrier().unwrap();
             }
         });
     }
 }
 
-pub(crate) fn operations_with_uneven_counts_are_exact<K: Kind>() {
+pub(crate) fn operations_with_uneven_counts_are_exact<G: Group>(kind: &Kind<G>) {
     for ranks in [1, 2, 3, 5] {
-        run::<K, _>(ranks, Times::of_a_busy_machine(), |mut group| {
+        run(kind, ranks, Times::of_a_busy_machine(), |mut group| {
             let rank = group.rank();
             for unit in [0, 1, 13, 4_000, 60_001] {
                 let counts: Vec<usize> = (0..ranks).map(|rank| (rank + unit) % 3 * unit).collect();
@@ -113,7 +120,7 @@ pub(crate) fn operations_with_uneven_counts_are_exact<K: Kind>() {
                 let context = format!("counts {counts:?}");
                 let root = unit % ranks;
                 let is_root = rank == root;
-                let all: Vec<f32> = (0..ranks).flat_map(|rank| vector(rank, counts[rank])).collect();
+                let all = vectors(&counts);
 
                 let mut gathered = vec![0.0; total];
                 group.all_gather_v(&vector(rank, counts[rank]), &counts, &mut gathered).unwrap();
@@ -137,23 +144,19 @@ pub(crate) fn operations_with_uneven_counts_are_exact<K: Kind>() {
                 );
 
                 let between = |from: usize, to: usize| (from + 2 * to) % 3 * unit;
-                let to_all = |from: usize| (0..ranks).map(|to| between(from, to)).collect::<Vec<_>>();
+                let send: Vec<usize> = (0..ranks).map(|to| between(rank, to)).collect();
                 let receive: Vec<usize> = (0..ranks).map(|from| between(from, rank)).collect();
-                let input = |from: usize| vector(from, to_all(from).iter().sum());
-                let mut exchanged = vec![0.0; receive.iter().sum()];
-                group.all_to_all_v(&input(rank), &to_all(rank), &mut exchanged, &receive).unwrap();
-                let expected = (0..ranks).flat_map(|from| {
-                    let start: usize = to_all(from)[..rank].iter().sum();
-                    input(from)[start..start + between(from, rank)].to_vec()
-                });
-                assert_eq!(exchanged, expected.collect::<Vec<_>>(), "all-to-all, {context}");
+                let mut received = vec![0.0; receive.iter().sum()];
+                let own = vector(rank, send.iter().sum());
+                group.all_to_all_v(&own, &send, &mut received, &receive).unwrap();
+                assert_eq!(received, exchanged(rank, ranks, &between), "all-to-all, {context}");
             }
         });
     }
 }
 
-pub(crate) fn several_vectors_at_once_are_reduced_as_one_by_one<K: Kind>() {
-    run::<K, _>(3, Times::of_a_busy_machine(), |mut group| {
+pub(crate) fn several_vectors_at_once_are_reduced_as_one_by_one<G: Group>(kind: &Kind<G>) {
+    run(kind, 3, Times::of_a_busy_machine(), |mut group| {
         let rank = group.rank();
         for lens in [&[][..], &[0], &[3], &[1, 0, 500, 30_000, 7, 9_000, 8_000, 2]] {
             let mut vectors: Vec<Vec<f32>> = lens.iter().map(|len| vector(rank, *len)).collect();
@@ -166,8 +169,8 @@ pub(crate) fn several_vectors_at_once_are_reduced_as_one_by_one<K: Kind>() {
     });
 }
 
-pub(crate) fn queued_operations_run_in_order_and_return_their_vectors<K: Kind>() {
-    run::<K, _>(2, Times::default(), |group| {
+pub(crate) fn queued_operations_run_in_order_and_return_their_vectors<G: Group>(kind: &Kind<G>) {
+    run(kind, 2, Times::default(), |group| {
         let rank = group.rank();
         let queue = Queue::new(group).unwrap();
         let pending: Vec<_> = (1..50)
@@ -193,8 +196,8 @@ pub(crate) fn queued_operations_run_in_order_and_return_their_vectors<K: Kind>()
 }
 
 /// Ranks that messages do not concern make no calls for them, and all the same stay in step.
-pub(crate) fn messages_come_whole_and_in_order<K: Kind>() {
-    run::<K, _>(3, Times::of_a_busy_machine(), |mut group| {
+pub(crate) fn messages_come_whole_and_in_order<G: Group>(kind: &Kind<G>) {
+    run(kind, 3, Times::of_a_busy_machine(), |mut group| {
         let rank = group.rank();
         for (round, len) in [0, 1, 13, 1_000, 9_000, 40_001, 700_000].into_iter().enumerate() {
             // Around the ring, twice.
@@ -229,8 +232,8 @@ pub(crate) fn messages_come_whole_and_in_order<K: Kind>() {
     });
 }
 
-pub(crate) fn a_message_of_another_length_is_an_error_that_names_both<K: Kind>() {
-    let errors = run::<K, _>(3, Times::default(), |mut group| match group.rank() {
+pub(crate) fn a_message_of_another_length_is_an_error_that_names_both<G: Group>(kind: &Kind<G>) {
+    let errors = run(kind, 3, Times::default(), |mut group| match group.rank() {
         0 => group.send(1, &[1u8; 10]).map(|()| group.barrier()).err(),
         1 => group.recv(0, &mut [0u8; 11]).err(),
         // It must not leave earlier: its departure would end the group, too.
@@ -241,10 +244,10 @@ pub(crate) fn a_message_of_another_length_is_an_error_that_names_both<K: Kind>()
     assert!(error.starts_with(expected), "{error}");
 }
 
-pub(crate) fn a_sender_that_leaves_is_named_and_its_messages_are_not_lost<K: Kind>() {
+pub(crate) fn a_sender_that_leaves_is_named_and_its_messages_are_not_lost<G: Group>(kind: &Kind<G>) {
     let (left, wait) = channel::<()>();
     let wait = Mutex::new(wait);
-    let errors = run::<K, _>(2, Times::default(), |mut group| {
+    let errors = run(kind, 2, Times::default(), |mut group| {
         if group.rank() == 1 {
             group.send(0, &[5u32; 20]).unwrap();
             drop(group);
@@ -261,7 +264,7 @@ pub(crate) fn a_sender_that_leaves_is_named_and_its_messages_are_not_lost<K: Kin
     assert_eq!(errors[0].as_deref(), Some(expected));
 }
 
-pub(crate) fn every_type_and_reduction_works<K: Kind>() {
+pub(crate) fn every_type_and_reduction_works<G: Group>(kind: &Kind<G>) {
     fn check<T: Element + PartialEq + From<u8>>(group: &mut impl Communicator) {
         let own = u8::try_from(group.rank()).unwrap() + 2;
         for len in [3, 50_000] {
@@ -278,7 +281,7 @@ pub(crate) fn every_type_and_reduction_works<K: Kind>() {
             }
         }
     }
-    run::<K, _>(3, Times::of_a_busy_machine(), |mut group| {
+    run(kind, 3, Times::of_a_busy_machine(), |mut group| {
         check::<f32>(&mut group);
         check::<f64>(&mut group);
         check::<half::f16>(&mut group);
@@ -292,8 +295,8 @@ pub(crate) fn every_type_and_reduction_works<K: Kind>() {
 }
 
 /// Ranks that run ahead must not overwrite what others still read.
-pub(crate) fn many_operations_in_a_row_stay_exact<K: Kind>() {
-    run::<K, _>(3, Times::of_a_busy_machine(), |mut group| {
+pub(crate) fn many_operations_in_a_row_stay_exact<G: Group>(kind: &Kind<G>) {
+    run(kind, 3, Times::of_a_busy_machine(), |mut group| {
         let rank = group.rank();
         for round in 0..3_000usize {
             // Now and then a rank is late.
@@ -311,8 +314,8 @@ pub(crate) fn many_operations_in_a_row_stay_exact<K: Kind>() {
     });
 }
 
-pub(crate) fn different_calls_are_an_error_that_names_both<K: Kind>() {
-    let errors = run::<K, _>(2, Times::default(), |mut group| {
+pub(crate) fn different_calls_are_an_error_that_names_both<G: Group>(kind: &Kind<G>) {
+    let errors = run(kind, 2, Times::default(), |mut group| {
         let mut vector = vec![1.0f32; 4 + group.rank()];
         let error = group.all_reduce(ReduceOp::Sum, &mut vector).unwrap_err();
         // Once failed, always failed.
@@ -323,8 +326,8 @@ pub(crate) fn different_calls_are_an_error_that_names_both<K: Kind>() {
 }
 
 /// No message shows that the calls differ, since both ranks wait for one.
-pub(crate) fn ranks_that_wait_for_each_other_name_both_calls<K: Kind>() {
-    let errors = run::<K, _>(2, Times::default(), |mut group| {
+pub(crate) fn ranks_that_wait_for_each_other_name_both_calls<G: Group>(kind: &Kind<G>) {
+    let errors = run(kind, 2, Times::default(), |mut group| {
         group.barrier().unwrap();
         let root = 1 - group.rank();
         group.broadcast(root, &mut [1u8; 3]).unwrap_err()
@@ -350,8 +353,8 @@ fn expect_both_calls(errors: &[CollectiveError], call: impl Fn(usize) -> String)
 }
 
 /// An operation on no elements needs no messages, so its rank goes on to its next call.
-pub(crate) fn a_call_of_no_elements_is_compared_too<K: Kind>() {
-    let errors = run::<K, _>(2, Times::default(), |mut group| {
+pub(crate) fn a_call_of_no_elements_is_compared_too<G: Group>(kind: &Kind<G>) {
+    let errors = run(kind, 2, Times::default(), |mut group| {
         let mut vector = vec![1.0f32; group.rank()];
         group.all_reduce(ReduceOp::Sum, &mut vector).and_then(|()| group.barrier()).unwrap_err()
     });
@@ -365,8 +368,8 @@ pub(crate) fn a_call_of_no_elements_is_compared_too<K: Kind>() {
     assert!(errors.iter().any(names_both), "{errors:?}");
 }
 
-pub(crate) fn a_rank_that_leaves_is_named<K: Kind>() {
-    let errors = run::<K, _>(3, Times::default(), |mut group| {
+pub(crate) fn a_rank_that_leaves_is_named<G: Group>(kind: &Kind<G>) {
+    let errors = run(kind, 3, Times::default(), |mut group| {
         group.barrier().unwrap();
         if group.rank() == 1 {
             return None;
@@ -377,11 +380,11 @@ pub(crate) fn a_rank_that_leaves_is_named<K: Kind>() {
     assert_eq!(errors, [Some(expected.clone()), None, Some(expected)]);
 }
 
-pub(crate) fn a_rank_that_is_alive_and_late_is_waited_for_until_the_deadline<K: Kind>() {
+pub(crate) fn a_rank_that_is_alive_and_late_is_waited_for_until_the_deadline<G: Group>(kind: &Kind<G>) {
     let times = Times { deadline: Duration::from_millis(400), silence: Duration::from_millis(200) };
     let (done, wait) = channel::<()>();
     let wait = Mutex::new(wait);
-    let errors = run::<K, _>(2, times, |mut group| {
+    let errors = run(kind, 2, times, |mut group| {
         if group.rank() == 1 {
             // Computes until the other has given up.
             let _ = wait.lock().unwrap().recv();
@@ -396,10 +399,10 @@ pub(crate) fn a_rank_that_is_alive_and_late_is_waited_for_until_the_deadline<K: 
     assert!(error.starts_with(expected), "{error}");
 }
 
-pub(crate) fn ranks_that_do_not_join_are_named<K: Kind>() {
+pub(crate) fn ranks_that_do_not_join_are_named<G: Group>(kind: &Kind<G>) {
     let path = name();
     let times = Times { deadline: Duration::from_millis(50), ..Times::default() };
-    let join = |rank: usize| K::join(&path, rank, 3, times).err().expect("nobody else joins");
+    let join = |rank: usize| kind.join(&path, rank, 3, times).err().expect("nobody else joins");
     let error = join(0);
     assert!(matches!(&error, JoinError::Missing { missing, .. } if *missing == [1, 2]), "{error}");
     assert!(!path.exists(), "the file is removed");
@@ -407,7 +410,7 @@ pub(crate) fn ranks_that_do_not_join_are_named<K: Kind>() {
     assert!(matches!(&error, JoinError::Missing { missing, .. } if *missing == [0]), "{error}");
     // Two that wait for the third both name it. They need time to meet on a busy machine.
     let times = Times { deadline: Duration::from_secs(1), ..Times::default() };
-    let join = |rank: usize| K::join(&path, rank, 3, times).err().expect("rank 1 does not join");
+    let join = |rank: usize| kind.join(&path, rank, 3, times).err().expect("rank 1 does not join");
     let errors = thread::scope(|scope| {
         [0, 2].map(|rank| scope.spawn(move || join(rank))).map(|joining| joining.join().expect("it returns"))
     });
@@ -418,10 +421,10 @@ pub(crate) fn ranks_that_do_not_join_are_named<K: Kind>() {
     assert!(matches!(error, JoinError::Ranks { .. }), "{error}");
 }
 
-pub(crate) fn a_file_that_is_none_of_a_group_is_refused_and_kept<K: Kind>() {
+pub(crate) fn a_file_that_is_none_of_a_group_is_refused_and_kept<G: Group>(kind: &Kind<G>) {
     let path = name();
     std::fs::write(&path, b"somebody's notes").unwrap();
-    let join = |rank: usize| K::join(&path, rank, 2, Times::default()).err().expect("not a group's file");
+    let join = |rank: usize| kind.join(&path, rank, 2, Times::default()).err().expect("not a group's file");
     let error = join(0);
     assert!(matches!(error, JoinError::File { action: "creating", .. }), "{error}");
     let error = join(1);
@@ -434,22 +437,22 @@ pub(crate) fn a_file_that_is_none_of_a_group_is_refused_and_kept<K: Kind>() {
 pub(crate) const SECOND_RANK: &str = "ORINOCO_TEST_SECOND_RANK";
 
 /// Rank 1 of the next function, in a process of its own, if it is one: it takes part in one barrier, and then computes without end.
-pub(crate) fn second_rank<K: Kind>() {
+pub(crate) fn second_rank<G: Group>(kind: &Kind<G>) {
     let Some(path) = std::env::var_os(SECOND_RANK) else { return };
-    let mut group = K::join(Path::new(&path), 1, 2, Times::default()).unwrap();
+    let mut group = kind.join(Path::new(&path), 1, 2, Times::default()).unwrap();
     group.barrier().unwrap();
     loop {
         thread::park();
     }
 }
 
-pub(crate) fn a_rank_whose_process_is_killed_or_stopped_is_named<K: Kind>() {
+pub(crate) fn a_rank_whose_process_is_killed_or_stopped_is_named<G: Group>(kind: &Kind<G>) {
     for signal in [rustix::process::Signal::KILL, rustix::process::Signal::STOP] {
         let path = name();
         let mut second = std::process::Command::new(std::env::current_exe().unwrap());
-        second.args(["--exact", &format!("{}::second_rank", K::MODULE)]).env(SECOND_RANK, &path);
+        second.args(["--exact", &format!("{}::second_rank", kind.module)]).env(SECOND_RANK, &path);
         let mut second = second.stdout(std::process::Stdio::null()).spawn().unwrap();
-        let mut group = K::join(&path, 0, 2, Times::default()).unwrap();
+        let mut group = kind.join(&path, 0, 2, Times::default()).unwrap();
         group.barrier().unwrap();
         rustix::process::kill_process(rustix::process::Pid::from_child(&second), signal).unwrap();
         let error = group.all_reduce(ReduceOp::Sum, &mut vec![1.0f32; 100_000]).unwrap_err();

@@ -4,15 +4,12 @@ use std::thread;
 use std::time::Duration;
 
 use orinoco_collective::{
-    CollectiveError, Communicator, MessageSettings, ReduceOp, Rendezvous, Security, TcpGroup, TcpSettings,
-    Uniform,
+    CollectiveError, MessageSettings, ReduceOp, Rendezvous, Security, TcpGroup, TcpSettings, Uniform,
 };
 use orinoco_core::Rng;
 
-use crate::on_uniform_pcie::UniformPcie;
-use crate::on_uniform_tcp::UniformTcp;
 use crate::tcp::addresses;
-use crate::{Kind, Times, run};
+use crate::{Group, Kind, Times, run};
 
 /// Sums after which a rank leaves, at most.
 const SUMS_MAX: usize = 40;
@@ -23,11 +20,11 @@ pub(crate) fn messages(times: Times) -> MessageSettings {
 }
 
 /// One rank makes another call than the others, at a random place. The others return equally many results, and then only errors.
-fn all_fail_at_the_same_sum<K: Kind>() {
+fn all_fail_at_the_same_sum<G: Group>(kind: &Kind<G>) {
     for seed in 0..8 {
         let mut rng = Rng::with_seed(seed);
         let (odd, last) = (rng.usize(..4), rng.usize(..SUMS_MAX));
-        let returned = run::<K, _>(4, Times::default(), |mut group| {
+        let returned = run(kind, 4, Times::default(), |mut group| {
             for sum in 0.. {
                 let mut vector = vec![sum as u64; 5];
                 let result = match group.rank() == odd && sum == last {
@@ -49,12 +46,12 @@ fn all_fail_at_the_same_sum<K: Kind>() {
 
 #[test]
 fn all_fail_at_the_same_sum_over_tcp() {
-    all_fail_at_the_same_sum::<UniformTcp>();
+    all_fail_at_the_same_sum(&crate::on_uniform_tcp::KIND);
 }
 
 #[test]
 fn all_fail_at_the_same_sum_over_pcie() {
-    all_fail_at_the_same_sum::<UniformPcie>();
+    all_fail_at_the_same_sum(&crate::on_uniform_pcie::KIND);
 }
 
 #[test]
