@@ -29,8 +29,8 @@ pub(crate) fn test() -> Result<()> {
         false => skip("format", "rustfmt is not installed"),
     });
     outcomes.push(deny()?);
-    // One selection of packages and targets for every build, so that nothing is compiled twice.
-    outcomes.push(step("build", command(&["cargo", "build", "--workspace", "--all-targets"]))?);
+    // The targets that the tests need, so that nothing is compiled twice. Clippy checks examples and benchmarks, too.
+    outcomes.push(step("build", command(&["cargo", "build", "--workspace", "--bins", "--tests"]))?);
     outcomes.push(match has_cargo("clippy") {
         true => step(
             "clippy",
@@ -41,9 +41,14 @@ pub(crate) fn test() -> Result<()> {
     // Tests often wait, and cargo lets others build while they run: `shuttle` first, which builds in a folder of its own.
     let cross = command(&["cross/build.sh", "--profile", "dev"]);
     let others = vec![(shuttle::TITLE, shuttle::all(1)), ("cross-compilation", cross)];
-    let tests = step_with("tests", command(&["cargo", "test", "--workspace", "--no-fail-fast"]), others)?;
+    let targets = ["cargo", "test", "--workspace", "--bins", "--tests", "--no-fail-fast"];
+    let tests = step_with("tests", command(&targets), others)?;
     let is_cross_built = tests.last() == Some(&Outcome::Passed);
     outcomes.extend(tests);
+    outcomes.push(step(
+        "examples in documentation",
+        command(&["cargo", "test", "--workspace", "--doc", "--quiet"]),
+    )?);
     outcomes.push(no_std::run()?);
     let on_arm = ["cargo", "test", "--workspace", "--test", "aarch64", "--", "--ignored"];
     outcomes.push(match is_cross_built {
