@@ -27,7 +27,7 @@ pub struct ModelPart {
 }
 
 impl ModelPart {
-    /// Length of the part in bytes, if the file goes on for so long.
+    /// Largest length of the part in bytes. The file may end sooner.
     pub fn bytes_max(&self) -> u64 {
         self.length.map_or(MODEL_DATA_BYTES_MAX, |length| length.get().min(MODEL_DATA_BYTES_MAX))
     }

@@ -130,7 +130,7 @@ async fn model_data(
         Ok(Query(part)) => cluster_answer(entry.service.answers.model_data(part).await, BYTES, &uri),
         Err(why) => {
             entry.service.counters.count_refusal(entry.way, Refusal::Request);
-            let next = "give the query seat, model, file and offset, as in ?seat=east&model=person&file=1/model.onnx&offset=0";
+            let next = "give the query seat, model, file and offset, as in ?seat=east&model=person&file=1/model.onnx&offset=0, and a length of 1 or more, if any";
             refused(StatusCode::BAD_REQUEST, uri.path(), &why.body_text(), next)
         }
     }

@@ -275,14 +275,13 @@ fn copy(
 ) -> Result<(), Diagnosis> {
     let changed = || changed(model, states).map(|(file, _)| file);
     let bar = output::bytes_bar(changed().map(|file| file.bytes).fold(0, u64::saturating_add));
-    let mut length = PartLength::new();
+    let mut source = Source { client, seat, model, length: PartLength::new(), has_failed: false, bar };
     for file in changed() {
         let path = folder.join(&file.path);
-        let source = Source { client, seat, model, file };
-        source.copy(&path, &mut length, &bar)?.about(&codes::MODEL_COPY, path.display(), NEXT_WRITE)?;
+        source.copy(file, &path)?.about(&codes::MODEL_COPY, path.display(), NEXT_WRITE)?;
         check_hash(seat, model, file, &path)?;
     }
-    bar.finish_and_clear();
+    source.bar.finish_and_clear();
     Ok(())
 }
 
@@ -291,30 +290,28 @@ fn changed<'a>(model: &'a SharedModel, states: &'a [State]) -> impl Iterator<Ite
     model.files.iter().zip(states.iter().copied()).filter(|(_, state)| *state != State::Unchanged)
 }
 
-/// File of another board.
+/// Model of another board, whose files are read in parts.
 struct Source<'a> {
     client: &'a Client,
     seat: &'a str,
     model: &'a SharedModel,
-    file: &'a SharedFile,
+    length: PartLength,
+    /// Whether reading a part has failed. The first failure is shown; over a bad link others follow.
+    has_failed: bool,
+    bar: ProgressBar,
 }
 
 impl Source<'_> {
-    /// Copies the file. The inner result is that of writing.
-    fn copy(
-        &self,
-        path: &Path,
-        length: &mut PartLength,
-        bar: &ProgressBar,
-    ) -> Result<io::Result<()>, Diagnosis> {
+    /// Copies a file. The inner result is that of writing.
+    fn copy(&mut self, file: &SharedFile, path: &Path) -> Result<io::Result<()>, Diagnosis> {
         let above = path.parent().expect("a folder");
         let mut output = match fs::create_dir_all(above).and_then(|()| File::create_new(path)) {
             Ok(output) => output,
             Err(why) => return Ok(Err(why)),
         };
         let mut offset = 0;
-        while offset < self.file.bytes {
-            let data = self.read(offset, length, bar)?;
+        while offset < file.bytes {
+            let data = self.read(file, offset)?;
             if data.is_empty() {
                 break;
             }
@@ -322,30 +319,29 @@ impl Source<'_> {
                 return Ok(Err(why));
             }
             offset += data.len() as u64;
-            bar.inc(data.len() as u64);
+            self.bar.inc(data.len() as u64);
         }
         Ok(output.sync_all())
     }
 
     /// Reads a part. The epoch may end meanwhile and another begin, so it is tried again for a while.
-    fn read(&self, offset: u64, length: &mut PartLength, bar: &ProgressBar) -> Result<Bytes, Diagnosis> {
+    fn read(&mut self, file: &SharedFile, offset: u64) -> Result<Bytes, Diagnosis> {
         let clock = MonotonicClock::default();
         let (signal, until) = (clock.signal(), clock.now() + RETRY_TIME);
-        let mut is_first = true;
         loop {
-            let (part, start) = (offset..offset.saturating_add(length.bytes()), clock.now());
-            let read = self.client.model_data(self.seat, &self.model.name, &self.file.path, part);
+            let (part, start) = (offset..offset.saturating_add(self.length.bytes()), clock.now());
+            let read = self.client.model_data(self.seat, &self.model.name, &file.path, part);
             let why = match read {
                 Ok(data) => {
-                    length.came_in(clock.now().since(start));
+                    self.length.came(data.len() as u64, clock.now().since(start));
                     return Ok(data);
                 }
                 Err(why) if clock.now() < until => why,
                 Err(why) => return Err(why),
             };
-            length.failed();
-            if std::mem::take(&mut is_first) {
-                bar.suspend(|| output::note(&format!("{}: {}; trying again", why.subject, why.cause)));
+            self.length.failed();
+            if !std::mem::replace(&mut self.has_failed, true) {
+                self.bar.suspend(|| output::note(&format!("{}: {}; trying again", why.subject, why.cause)));
             }
             signal.wait(Some(clock.now() + RETRY_EVERY));
         }
