@@ -151,7 +151,7 @@ fn vector<T: Value>(rank: usize, len: usize) -> Vec<T> {
     (0..len).map(|at| T::of((rank * 31 + at * 7) % 1013)).collect()
 }
 
-/// Vectors of ranks that have so many elements, one after another.
+/// Vectors of all ranks, one after another. That of rank `i` has `lens[i]` elements.
 fn vectors<T: Value>(lens: &[usize]) -> Vec<T> {
     let mut all = Vec::with_capacity(lens.iter().sum());
     for (rank, len) in lens.iter().enumerate() {
@@ -160,7 +160,7 @@ fn vectors<T: Value>(lens: &[usize]) -> Vec<T> {
     all
 }
 
-/// Result of a rank in an all-to-all of the ranks' vectors, whose blocks have `len(from, to)` elements.
+/// Elements that a rank receives in an all-to-all in which rank `from` sends `len(from, to)` elements to rank `to`.
 fn exchanged<T: Value>(rank: usize, ranks: usize, len: &dyn Fn(usize, usize) -> usize) -> Vec<T> {
     let mut blocks = Vec::new();
     for from in 0..ranks {

@@ -155,7 +155,8 @@ macro_rules! float {
 float!(single, f32, u32, i32);
 float!(double, f64, u64, i64);
 
-/// Conversions of elements that are reduced as floating-point numbers. A total may be of one rank, and not yet canonical.
+/// Conversions of elements that are reduced as floating-point numbers. The total of one rank was never combined, so its NaN may have any bits
+/// until `finish`.
 macro_rules! floating {
     ($type:ty, $accumulator:ty, $module:ident, |$element:ident| $widened:expr, |$total:ident| $rounded:expr) => {
         convert!($type, $accumulator, Total, |$element| $widened, |total, _ranks| {

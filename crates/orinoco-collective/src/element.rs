@@ -26,7 +26,7 @@ pub trait Element: sealed::Sealed + Copy + Default + Send + Sync + 'static {
 macro_rules! element {
     ($type:ty, $data_type:ident) => {
         impl sealed::Sealed for $type {
-            // Not inlined, as the next: every crate that reduces would compile the loops of all types again.
+            // Inlining this or `kernel` would compile the loops of all types again in every crate that reduces.
             #[inline(never)]
             fn reduce(op: ReduceOp, into: &mut [Self], operands: &[&[Self]], ranks: u32) {
                 reduce_vectors(op, into, operands, ranks);

@@ -66,11 +66,11 @@ fn reduce_short<T: AllArithmetic, O: Arithmetic<T>>(into: &mut [T], operands: &[
 /// Loops of a reduction over elements, each compiled for several instruction sets. Reductions that convert or combine numbers alike
 /// share them.
 pub(crate) struct Loops<T, A> {
-    /// Makes partial results of elements.
+    /// Turns elements into partial results.
     pub(crate) widen: fn(&[T], &mut [A]),
     /// Combines partial results with others, which are of higher ranks.
     pub(crate) combine: fn(&mut [A], &[A]),
-    /// Makes results of totals, for a number of ranks.
+    /// Turns totals into results. An average divides by the number of ranks.
     pub(crate) finish: fn(&[A], &mut [T], u32),
 }
 
@@ -110,7 +110,7 @@ fn finish<T: Copy, V: Convert<T>>(totals: &[V::Accumulator], results: &mut [T], 
 
 /// Operands and result of a reduction in blocks.
 pub(crate) trait Operands<A> {
-    /// Reads elements `range` of an operand. The block is as long.
+    /// Reads elements `range` of an operand into `block`, which has as many elements.
     fn load(&self, operand: usize, range: Range<usize>, block: &mut [A]);
 
     /// Writes elements `range` of the result. What operands hold there is not read again.

@@ -47,13 +47,13 @@ impl Times {
     }
 }
 
-/// Group of a rank, of whichever transport.
+/// One rank's communicator, over any transport.
 pub(crate) trait Group: Communicator + Send + Sized + 'static {}
 
 impl<G: Communicator + Send + 'static> Group for G {}
 
-/// Kind of groups that ranks join through a file. It is a value and not a type, so that kinds with one type of group share the code of
-/// their tests: otherwise the suite takes twice as long to compile.
+/// Kind of groups that ranks join through a file. It is a value and not a type, so that kinds whose groups have the same type share
+/// the code of their tests: otherwise the suite takes twice as long to compile.
 pub(crate) struct Kind<G> {
     /// Module of its tests.
     pub(crate) module: &'static str,
@@ -65,7 +65,7 @@ impl<G> Kind<G> {
         (self.join)(path, rank, ranks, times)
     }
 
-    /// Whether this machine has what a kind needs. Says that a test is skipped if not.
+    /// Whether nothing is missing on this machine. Says that a test is skipped otherwise.
     #[expect(clippy::print_stdout, reason = "a skipped test says so")]
     fn can_run(&self, test: &str, missing: Option<String>) -> bool {
         if let Some(missing) = &missing {

@@ -21,7 +21,7 @@ fn vector(rank: usize, len: usize) -> Vec<f32> {
     (0..len).map(|i| value(rank, i)).collect()
 }
 
-/// Vectors of ranks that have so many elements, one after another.
+/// Vectors of all ranks, one after another. That of rank `i` has `lens[i]` elements.
 fn vectors(lens: &[usize]) -> Vec<f32> {
     lens.iter().enumerate().flat_map(|(rank, len)| vector(rank, *len)).collect()
 }
@@ -35,7 +35,7 @@ fn sum(ranks: usize, len: usize) -> Vec<f32> {
     total
 }
 
-/// Result of a rank in an all-to-all of the ranks' vectors, whose blocks have `len(from, to)` elements.
+/// Elements that a rank receives in an all-to-all in which rank `from` sends `len(from, to)` elements to rank `to`.
 fn exchanged(rank: usize, ranks: usize, len: &dyn Fn(usize, usize) -> usize) -> Vec<f32> {
     let block = |from: usize| {
         let end = |last: usize| (0..=last).map(|to| len(from, to)).sum::<usize>();
