@@ -67,6 +67,9 @@ pub struct SeatModels {
     pub fault: Option<String>,
 }
 
+/// Maximum length of a part of a model's file in an answer of the daemon, in bytes: less than a second at 10 Mb/s.
+pub const MODEL_DATA_BYTES_MAX: u64 = 1 << 20;
+
 /// Model that a board shares.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SharedModel {

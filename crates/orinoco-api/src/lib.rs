@@ -38,7 +38,7 @@ pub use camera::{
 };
 pub use cluster::{
     CLUSTER_KEY_SCHEMA, CLUSTER_LIST_SCHEMA, CLUSTER_MODELS_SCHEMA, ClusterKey, ClusterList, ClusterModels,
-    ClusterSeat, LINKS_SCHEMA, LinksReport, SeatModels, SharedFile, SharedModel,
+    ClusterSeat, LINKS_SCHEMA, LinksReport, MODEL_DATA_BYTES_MAX, SeatModels, SharedFile, SharedModel,
 };
 pub use code::{CODES_SCHEMA, CodeList, CodePage};
 pub use contract::{CONTRACTS, Contract};

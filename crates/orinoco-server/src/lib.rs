@@ -29,7 +29,7 @@ mod stall;
 
 pub use limits::Limits;
 pub use loopback::LoopbackListener;
-pub use monitored::{MODEL_DATA_BYTES_MAX, ModelPart, Monitored};
+pub use monitored::{ModelPart, Monitored};
 pub use prometheus_text::{PROMETHEUS_CONTENT_TYPE, prometheus_text};
 pub use routes::{ROUTES, Route};
 pub use server::{Listeners, Server};

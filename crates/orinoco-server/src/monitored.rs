@@ -2,13 +2,10 @@
 
 use std::num::NonZeroU64;
 
-use orinoco_api::{ClusterModels, Dump, EventJson, Status};
+use orinoco_api::{ClusterModels, Dump, EventJson, MODEL_DATA_BYTES_MAX, Status};
 use orinoco_core::Diagnosis;
 use orinoco_telemetry::Metric;
 use serde::Deserialize;
-
-/// Maximum length of a part of a model's file, in bytes: less than a second at 10 Mb/s.
-pub const MODEL_DATA_BYTES_MAX: u64 = 1 << 20;
 
 /// Part of a file of another board's model, as the query of a request names it.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]

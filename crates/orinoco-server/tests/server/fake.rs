@@ -7,13 +7,12 @@ use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use std::time::Duration;
 
 use orinoco_api::{
-    CLUSTER_MODELS_SCHEMA, ClusterModels, DUMP_SCHEMA, Dump, EVENT_SCHEMA, EventJson, Health, STATUS_SCHEMA,
-    SeatModels, SharedFile, SharedModel, Status,
+    CLUSTER_MODELS_SCHEMA, ClusterModels, DUMP_SCHEMA, Dump, EVENT_SCHEMA, EventJson, Health,
+    MODEL_DATA_BYTES_MAX, STATUS_SCHEMA, SeatModels, SharedFile, SharedModel, Status,
 };
 use orinoco_core::{Clock, Diagnosis, Nanos, Signal, WallTime, codes};
 use orinoco_server::{
-    Limits, Listeners, LocalSocket, LoopbackListener, MODEL_DATA_BYTES_MAX, ModelPart, Monitored, Server,
-    SocketSetting,
+    Limits, Listeners, LocalSocket, LoopbackListener, ModelPart, Monitored, Server, SocketSetting,
 };
 use orinoco_telemetry::{Durations, Metric, MetricKind, MetricValue};
 use serde_json::json;

@@ -1,6 +1,7 @@
 //! Paths, methods and bodies.
 
-use orinoco_server::{Limits, MODEL_DATA_BYTES_MAX, PROMETHEUS_CONTENT_TYPE, ROUTES};
+use orinoco_api::MODEL_DATA_BYTES_MAX;
+use orinoco_server::{Limits, PROMETHEUS_CONTENT_TYPE, ROUTES};
 use serde_json::json;
 
 use crate::fake::{MODEL_BYTES, Served, target};

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-/// Longest part that a daemon answers, in bytes.
-const MAX: u64 = 1 << 20;
-/// Shortest part, and the first one: 0.26 s at 500 kb/s. Over slower links the data delay the daemons' signs of life, so that epochs end.
+use orinoco_api::MODEL_DATA_BYTES_MAX as MAX;
+
+/// Length of the shortest part in bytes, and of the first one: 0.26 s at 500 kb/s. Over slower links the data delay the daemons' signs of life, so that epochs end.
 const MIN: u64 = 16 << 10;
 /// A part that came within this time doubles the length of the next, which then takes up to twice the time.
 const QUICK: Duration = Duration::from_millis(800);
