@@ -74,11 +74,8 @@ pub(crate) struct Loops<T, A> {
     pub(crate) finish: fn(&[A], &mut [T], u32),
 }
 
-impl<T: 'static, A: Copy + 'static> Loops<T, A> {
-    pub(crate) fn of<O: Arithmetic<T, Accumulator = A>>() -> &'static Self
-    where
-        T: Copy,
-    {
+impl<T: Copy + 'static, A: Copy + 'static> Loops<T, A> {
+    pub(crate) fn of<O: Arithmetic<T, Accumulator = A>>() -> &'static Self {
         &Self {
             widen: widen::<T, O::Convert>,
             combine: combine::<A, O::Combine>,
