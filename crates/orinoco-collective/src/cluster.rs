@@ -7,6 +7,8 @@
 mod assembly;
 mod connect;
 mod control;
+#[cfg(test)]
+mod hostile;
 mod links;
 mod list;
 mod membership;

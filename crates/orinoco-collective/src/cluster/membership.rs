@@ -232,7 +232,10 @@ impl Membership {
     fn proposed(&mut self, from: usize, epoch: u32, members: SeatSet, now: Duration) {
         let is_ready =
             matches!(self.phase, Phase::Gathering | Phase::Proposing { .. } | Phase::Accepted { .. });
-        let is_right = members.contains(self.own) && members.contains(from) && self.quorum.is_met_by(members);
+        let is_right = members.contains(self.own)
+            && members.contains(from)
+            && self.quorum.has_all_of(members)
+            && self.quorum.is_met_by(members);
         if epoch <= self.highest || !is_ready || !is_right {
             self.outgoing.push_back((from, Packet::Refuse { highest: self.highest }));
             return;

@@ -95,6 +95,11 @@ impl Quorum {
         2 * set.len() > self.seats || (is_half && self.witness.is_some_and(|witness| set.contains(witness)))
     }
 
+    /// Whether the cluster has all seats of a set.
+    pub(crate) fn has_all_of(self, set: SeatSet) -> bool {
+        set.iter().all(|seat| seat < self.seats)
+    }
+
     /// Number of seats that are always enough.
     pub(crate) fn needed(self) -> usize {
         self.seats / 2 + 1
