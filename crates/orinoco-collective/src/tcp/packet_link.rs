@@ -21,6 +21,8 @@ pub(crate) struct PacketLink {
 const READ_BYTES: usize = 2048;
 /// Most bytes of packets that wait for a peer that does not take them. Beyond it, packets are left out that may be.
 const UNSENT_MAX: usize = 2048;
+/// Bytes of packets beyond which the peer will never take them: the link is closed. Peers read all the time.
+const UNSENT_CLOSED: usize = 64 << 10;
 
 impl PacketLink {
     pub(crate) fn new(connection: Connection) -> Self {
@@ -39,9 +41,14 @@ impl PacketLink {
         (!self.is_closed).then(|| PollFd::new(&self.connection, flags))
     }
 
-    /// Adds a packet to those that are to be sent. Signs of life, of which a later one says the same, may be left out.
+    /// Adds a packet to those that are to be sent. Signs of life, of which a later one says the same, may be left out. The link is
+    /// closed if its peer takes nothing while much that may not be left out waits for it.
     pub(crate) fn push(&mut self, packet: &[u8], may_be_left_out: bool) {
-        if !may_be_left_out || self.unsent.len() < UNSENT_MAX {
+        if self.unsent.len() >= UNSENT_CLOSED {
+            self.unsent = Vec::new();
+            self.is_closed = true;
+        }
+        if !self.is_closed && (!may_be_left_out || self.unsent.len() < UNSENT_MAX) {
             self.unsent.extend_from_slice(packet);
         }
     }
@@ -90,5 +97,52 @@ impl PacketLink {
     pub(crate) fn shut_down(&self) {
         // It fails if the other end is closed, which is as good.
         let _ = self.connection.stream().shutdown(Shutdown::Write);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, TcpListener, TcpStream};
+
+    use super::*;
+
+    const PACKET: [u8; 24] = [7; 24];
+
+    /// A link, and its other end.
+    fn link() -> (PacketLink, Connection) {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (far, _) = listener.accept().unwrap();
+        let [near, far] = [near, far].map(|stream| {
+            stream.set_nonblocking(true).unwrap();
+            Connection::plain(stream)
+        });
+        (PacketLink::new(near), far)
+    }
+
+    #[test]
+    fn a_peer_that_takes_nothing_is_given_up() {
+        let (mut link, _far) = link();
+        // The system itself takes some megabytes.
+        let mut pushed = 0;
+        while !link.is_closed() {
+            link.push(&PACKET, false);
+            link.flush();
+            pushed += PACKET.len();
+            assert!(link.unsent.len() <= UNSENT_CLOSED + PACKET.len(), "{} bytes wait", link.unsent.len());
+            assert!(pushed < 1 << 30, "{pushed} bytes were taken");
+        }
+        assert_eq!(link.read(), Moved::Closed);
+    }
+
+    #[test]
+    fn signs_of_life_wait_for_a_slow_peer_without_end() {
+        let (mut link, _far) = link();
+        for _ in 0..1_000_000 {
+            link.push(&PACKET, true);
+            link.flush();
+        }
+        assert!(!link.is_closed());
+        assert!(link.unsent.len() <= UNSENT_MAX + PACKET.len(), "{} bytes wait", link.unsent.len());
     }
 }
