@@ -16,6 +16,8 @@ use crate::message::{Health, MessageSettings, Moved, NOTICE_BYTES, Notice, VOTIN
 const LOOK_MAX: Duration = Duration::from_millis(5);
 /// Looks in the time after which a rank counts as dead.
 const LOOKS: u32 = 100;
+/// Most notices of a peer that are read before those of others are, and before this rank's own are sent.
+const NOTICES_AT_ONCE: usize = 64;
 /// Most notices that wait for a peer that does not take them. Signs of life beyond it are left out.
 const UNSENT_MAX: usize = 64;
 
@@ -164,7 +166,8 @@ impl Worker {
     fn receive(&mut self, now: Duration) {
         for (peer, link) in self.links.iter_mut().enumerate() {
             let Some(link) = link else { continue };
-            while let Some(notice) = link.next(&self.window, self.epoch) {
+            for _ in 0..NOTICES_AT_ONCE {
+                let Some(notice) = link.next(&self.window, self.epoch) else { break };
                 let is_gone = self.shared.look(|health| {
                     match notice {
                         Some(notice) => health.received(peer, notice, now),
