@@ -19,7 +19,7 @@
 //! | 60-63 | CRC32C of the bytes before |
 
 use super::error::RdmaError;
-use super::flow::{CHUNK_BYTES, RING_BYTES, WRITES_MAX};
+use super::flow::{CHUNK_BYTES, RING_BYTES, TARGET_BYTES, WRITES_MAX};
 use super::mtu::Mtu;
 
 /// Bytes of a record.
@@ -85,7 +85,7 @@ impl Endpoint {
             return Err(bad("another size of rings"));
         }
         let ring = u64::from_le_bytes(bytes[36..44].try_into().expect("eight bytes"));
-        if ring == 0 || ring.checked_add(RING_BYTES as u64).is_none() {
+        if ring == 0 || ring.checked_add(TARGET_BYTES as u64).is_none() {
             return Err(bad("a ring at an address that cannot be one"));
         }
         let (queue_pair, first_packet) = (four(12), four(16));
@@ -118,7 +118,7 @@ mod tests {
             queue_pair in 1u32..=NUMBER_MAX,
             first_packet in 0..=NUMBER_MAX,
             gid in any::<[u8; 16]>(),
-            ring in 1..=u64::MAX - RING_BYTES as u64,
+            ring in 1..=u64::MAX - TARGET_BYTES as u64,
             key in any::<u32>(),
         ) -> Endpoint {
             Endpoint { mtu: Mtu::from_code(mtu).unwrap(), queue_pair, first_packet, gid, ring, key }
@@ -129,6 +129,12 @@ mod tests {
         #[test]
         fn a_record_is_read_as_it_was_written(endpoint in endpoint()) {
             prop_assert_eq!(Endpoint::decode(&endpoint.encode(), 1).unwrap(), endpoint);
+        }
+
+        #[test]
+        fn what_a_peer_writes_to_ends_before_addresses_do(endpoint in endpoint(), missing in 0..=TARGET_BYTES as u64) {
+            let beyond = Endpoint { ring: u64::MAX - missing, ..endpoint };
+            prop_assert_eq!(Endpoint::decode(&beyond.encode(), 1).is_ok(), missing == TARGET_BYTES as u64);
         }
 
         #[test]

@@ -31,6 +31,10 @@ const CREDITS_DUE: usize = WRITES_MAX / 4;
 pub(super) const ARRIVALS_MAX: usize = 2 * (2 * WRITES_MAX + ANNOUNCEMENTS_MAX);
 /// Most announcements of messages that have not arrived.
 pub(super) const ANNOUNCEMENTS_MAX: usize = if cfg!(test) { 2 } else { 16 };
+/// Bytes from one place of announcements to the next: a cache line.
+pub(super) const ANNOUNCEMENT_STRIDE: usize = 64;
+/// Bytes that a peer writes to: the ring, and the places of announcements behind it.
+pub(super) const TARGET_BYTES: usize = RING_BYTES + ANNOUNCEMENTS_MAX * ANNOUNCEMENT_STRIDE;
 
 const _: () = assert!(CHUNK_BYTES <= LEN_MAX && WRITES_MAX <= CREDITS_MAX);
 

@@ -20,7 +20,7 @@ use super::announcement::ANNOUNCEMENT_BYTES;
 use super::device::{COLLECTED_MAX, Completion, Device, POSTED_MAX, What, Window, Write};
 use super::endpoint::Endpoint;
 use super::error::RdmaError;
-use super::flow::{ANNOUNCEMENTS_MAX, ARRIVALS_MAX, Area, RING_BYTES};
+use super::flow::{ANNOUNCEMENT_STRIDE, ANNOUNCEMENTS_MAX, ARRIVALS_MAX, Area, RING_BYTES, TARGET_BYTES};
 use super::mtu::Mtu;
 use super::port::{RdmaPort, address_of};
 use super::slots::SLOTS;
@@ -196,10 +196,6 @@ struct Vectors {
     regions: Vec<*mut sys::ibv_mr>,
 }
 
-/// Bytes from one place of announcements to the next: a cache line.
-const ANNOUNCEMENT_STRIDE: usize = 64;
-/// Bytes that a peer writes to: the ring, and the places of announcements behind it.
-const TARGET_BYTES: usize = RING_BYTES + ANNOUNCEMENTS_MAX * ANNOUNCEMENT_STRIDE;
 /// Bytes of memory for each peer: what it writes to, and staging memory of what is written to its own.
 const LINK_BYTES: usize = 2 * TARGET_BYTES;
 const _: () = assert!(ANNOUNCEMENT_BYTES <= ANNOUNCEMENT_STRIDE);
