@@ -99,6 +99,14 @@ pub enum JoinError {
         /// Content that differs.
         found: String,
     },
+    /// Another rank 0 waits at the same file.
+    #[error(
+        "another group is joining at {path}; give each group a file of its own, or wait until all ranks of the other have joined"
+    )]
+    FileTaken {
+        /// The file.
+        path: PathBuf,
+    },
     /// Another process has this rank.
     #[error("rank {rank} of {path} has joined already (process {process})")]
     Taken {
@@ -135,6 +143,20 @@ pub enum JoinError {
     )]
     Unprotected {
         /// The address.
+        address: SocketAddr,
+    },
+    /// Some ranks have loopback addresses, others not.
+    #[error(
+        "rank {rank} has the loopback address {loopback}, at which no other machine can reach it, and rank {other} has {address}; give each rank the address of a network interface"
+    )]
+    Loopback {
+        /// The rank with a loopback address.
+        rank: usize,
+        /// That address.
+        loopback: SocketAddr,
+        /// A rank with another address.
+        other: usize,
+        /// That address.
         address: SocketAddr,
     },
     /// Ranks without keys are to share the ports of daemons.

@@ -30,6 +30,7 @@ mod data;
 mod element;
 mod error;
 mod failure;
+mod meeting_file;
 mod message;
 #[cfg(test)]
 mod mutations;

@@ -35,6 +35,7 @@ pub use limits::Limits;
 
 use crate::call::Call;
 use crate::caller::Caller;
+use crate::meeting_file::MeetingFile;
 use crate::recorder::Recorder;
 use crate::{
     CollectiveError, Communicator, Element, FailureCause, FlightRecord, JoinError, ReduceOp, Statistics,
@@ -98,15 +99,11 @@ impl ShmGroup {
         }
         // Groups that are split off meet next to it, also if the working directory changes.
         let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-        let segment = Arc::new(join::join(path, rank, ranks, settings.deadline)?);
-        let group = Self::of(segment, absolute, rank, ranks, settings);
-        if rank == 0 {
-            // Last of all: whoever sees the file gone knows that this rank has joined.
-            let removed = join::remove(path);
-            let group = group?;
-            return removed.map(|()| group);
-        }
-        group
+        let (segment, file) = join::join(path, rank, ranks, settings.deadline)?;
+        let group = Self::of(Arc::new(segment), absolute, rank, ranks, settings)?;
+        // Last of all: whoever sees the file gone knows that this rank has joined.
+        file.map_or(Ok(()), MeetingFile::remove)?;
+        Ok(group)
     }
 
     /// Creates the group of ranks that have met in a segment.

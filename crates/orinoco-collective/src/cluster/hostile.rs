@@ -25,9 +25,12 @@ fn packet(rng: &mut Rng, seats: usize) -> Packet {
         _ => rng.u32(..8),
     };
     match rng.u32(..6) {
-        0 => {
-            Packet::Status(Status { is_ready: rng.bool(), connected: set, highest: epoch, epoch: rng.u32(..8) })
-        }
+        0 => Packet::Status(Status {
+            is_ready: rng.bool(),
+            connected: set,
+            highest: epoch,
+            epoch: rng.u32(..8),
+        }),
         1 => Packet::Propose { epoch, members: set },
         2 => Packet::Accept { epoch },
         3 => Packet::Refuse { highest: epoch },

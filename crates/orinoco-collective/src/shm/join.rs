@@ -1,15 +1,17 @@
 //! Joining: ranks meet through a file that all name.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::File;
 use std::io;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::Duration;
 
-use super::segment::Segment;
+use super::segment::{MAGIC, Segment};
 use super::sync::Ordering;
 use crate::JoinError;
 use crate::clock::{Ticks, pause};
-use crate::publish::{fault, publish};
+use crate::meeting_file::{MeetingFile, find};
+use crate::publish::fault;
 
 /// Period in which a rank looks for the others.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
@@ -33,30 +35,32 @@ impl Default for Settings {
     }
 }
 
-/// Meets the other ranks of a group at a file. Rank 0 makes the file, and [removes](remove) it when it has joined; here only if it fails.
-pub(super) fn join(path: &Path, rank: usize, ranks: usize, deadline: Duration) -> Result<Segment, JoinError> {
+/// Meets the other ranks of a group at a file. Rank 0 makes the file, and removes it when it has joined.
+pub(super) fn join(
+    path: &Path,
+    rank: usize,
+    ranks: usize,
+    deadline: Duration,
+) -> Result<(Segment, Option<MeetingFile>), JoinError> {
     let start = Ticks::now();
-    let segment = if rank == 0 {
-        publish(path, |file| fill(file, ranks))?
+    let (segment, file) = if rank == 0 {
+        let (file, segment) = MeetingFile::publish(path, is_meeting, |file| fill(file, ranks))?;
+        (segment, Some(file))
     } else {
-        open(path, ranks, start, deadline)?
+        (open(path, ranks, start, deadline)?, None)
     };
     let process = std::process::id();
     let taken = segment.pulse(rank).process.compare_exchange(0, process, Ordering::AcqRel, Ordering::Acquire);
     if let Err(process) = taken {
         return Err(JoinError::Taken { rank, path: path.to_owned(), process });
     }
-    let joined = wait_for_all(&segment, path, ranks, start, deadline);
-    if rank == 0 && joined.is_err() {
-        // The error of the join matters more.
-        let _ = remove(path);
-    }
-    joined.map(|()| segment)
+    wait_for_all(&segment, path, ranks, start, deadline)?;
+    Ok((segment, file))
 }
 
-/// Removes the file of a group: nobody comes any more, and the mapping lives without its name.
-pub(super) fn remove(path: &Path) -> Result<(), JoinError> {
-    fs::remove_file(path).map_err(|source| fault("removing", path, source))
+fn is_meeting(file: &File) -> bool {
+    let mut beginning = [0; MAGIC.to_ne_bytes().len()];
+    file.read_exact_at(&mut beginning, 0).is_ok() && u64::from_ne_bytes(beginning) == MAGIC
 }
 
 fn fill(file: &File, ranks: usize) -> io::Result<Segment> {
@@ -69,12 +73,8 @@ fn fill(file: &File, ranks: usize) -> io::Result<Segment> {
 
 fn open(path: &Path, ranks: usize, start: Ticks, deadline: Duration) -> Result<Segment, JoinError> {
     loop {
-        match OpenOptions::new().read(true).write(true).open(path) {
-            Ok(file) => return check(&file, path, ranks),
-            Err(source) if source.kind() != io::ErrorKind::NotFound => {
-                return Err(fault("opening", path, source));
-            }
-            Err(_) => {}
+        if let Some(file) = find(path, is_meeting).map_err(|source| fault("opening", path, source))? {
+            return check(&file, path, ranks);
         }
         let waited = Ticks::now().since(start);
         if waited >= deadline {

@@ -40,7 +40,8 @@ const MESSAGE_SLOT_MAX: usize = if cfg!(shuttle) { 128 } else { 32 << 10 };
 /// Bytes of the slots of that number of all pairs together, if that makes them smaller.
 const MESSAGE_SLOTS_TOTAL: usize = 4 << 20;
 
-const MAGIC: u64 = u64::from_le_bytes(*b"orinoco\x04");
+/// Beginning of a segment.
+pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"orinoco\x04");
 const HEADER_BYTES: usize = 4096;
 const PAGE_BYTES: usize = 4096;
 const CACHE_LINES_BYTES: usize = 128;

@@ -1,5 +1,6 @@
 //! Hellos, targets, directories and rendezvous files that no rank would write.
 
+use std::fs::File;
 use std::net::SocketAddr;
 
 use super::hello::{ClusterHello, HELLO_BYTES, Hello};
@@ -101,6 +102,8 @@ fn any_directory_is_read_or_refused() {
 fn any_rendezvous_file_is_read_or_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("meeting");
+    let rank_0 = File::create(&path).unwrap();
+    rank_0.try_lock().unwrap();
     let key = GroupKey::generate().unwrap().to_text();
     let text = |port: u16| format!("127.0.0.1:{port} {}\n", key.as_str());
     check("rendezvous file", |rng| {

@@ -1,7 +1,6 @@
 //! Connection of a group: each rank connects to all lower ranks and accepts connections of all higher ranks.
 
 use std::fmt;
-use std::fs;
 use std::io::{self, ErrorKind};
 use std::iter;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -23,7 +22,6 @@ use super::target::Target;
 use crate::JoinError;
 use crate::clock::{Ticks, pause};
 use crate::message::{MessageSettings, Order, Uniform};
-use crate::publish::fault;
 use crate::security::{GroupKey, HANDSHAKE_BYTES, Handshake, Keys, Security};
 
 /// Connections with each rank; none with this rank itself.
@@ -253,6 +251,21 @@ pub(super) fn join_listed(listed: Listed, messages: &MessageSettings) -> Result<
     Ok(Joined { links, keys: joining.keys, place })
 }
 
+/// Ranks on one machine have loopback addresses only, and ranks on several machines none. A rank that listens at all addresses of its
+/// machine may be either.
+fn check_loopback(addresses: &[SocketAddr]) -> Result<(), JoinError> {
+    let of = |is_loopback: bool| {
+        let is_one = |ip: IpAddr| !ip.is_unspecified() && ip.is_loopback() == is_loopback;
+        addresses.iter().enumerate().find(|(_, address)| is_one(address.ip()))
+    };
+    match (of(true), of(false)) {
+        (Some((rank, loopback)), Some((other, address))) => {
+            Err(JoinError::Loopback { rank, loopback: *loopback, other, address: *address })
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Checksum of the settings that all ranks must share.
 pub(crate) fn digest(settings: &MessageSettings) -> u32 {
     let order = match settings.order {
@@ -311,6 +324,7 @@ impl Joining {
         if addresses.len() != self.ranks {
             return Err(JoinError::Addresses { ranks: self.ranks, addresses: addresses.len() });
         }
+        check_loopback(addresses)?;
         addresses.iter().try_for_each(|address| self.check(address))
     }
 
@@ -375,11 +389,9 @@ impl Joining {
             Keys::Group(key) if has_file_key => Some(key.clone()),
             _ => None,
         };
-        Meeting { address, key }.publish(path)?;
-        let found = self.publish_directory(lobby, address);
-        let removed = fs::remove_file(path);
-        let found = found?;
-        removed.map_err(|source| fault("removing", path, source))?;
+        let file = Meeting { address, key }.publish(path)?;
+        let found = self.publish_directory(lobby, address)?;
+        file.remove()?;
         Ok(found)
     }
 
@@ -413,6 +425,7 @@ impl Joining {
             // A rank that does not get it does not connect, and is missed then.
             let _ = connection.send_all(&directory, self.rest());
         }
+        check_loopback(&addresses)?;
         Ok((lobby, addresses))
     }
 
@@ -432,7 +445,7 @@ impl Joining {
             ErrorKind::TimedOut => incomplete(),
             _ => broken(source),
         })?;
-        let addresses = decode(&directory).ok_or(JoinError::NoRank { rank: 0, address })?;
+        let mut addresses = decode(&directory).ok_or(JoinError::NoRank { rank: 0, address })?;
         let missing: Vec<usize> = (0..self.ranks).filter(|rank| addresses[*rank] == NOBODY).collect();
         if !missing.is_empty() {
             return Err(self.missing(missing, address.to_string(), 0));
@@ -441,6 +454,9 @@ impl Joining {
             // All came, but too late for this rank: connecting to them would call them missing.
             return Err(incomplete());
         }
+        check_loopback(&addresses)?;
+        // Rank 0 may listen at all addresses of its machine. It can be reached at this one.
+        addresses[0] = address;
         addresses.iter().try_for_each(|address| self.check(address))?;
         Ok((lobby, addresses))
     }
@@ -679,4 +695,31 @@ fn is_closed(stream: &TcpStream) -> bool {
 /// Whether a connection is with itself. Where nobody listens yet, the system may give the caller the very port that it calls.
 fn is_own(stream: &TcpStream) -> bool {
     stream.local_addr().is_ok_and(|own| stream.peer_addr().is_ok_and(|peer| own == peer))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn rank_0_is_reached_at_the_address_that_was_given() {
+        let key = GroupKey::generate().unwrap();
+        let port = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap().local_addr().unwrap().port();
+        let join_at = |ip: [u8; 4], rank| {
+            let settings = TcpSettings {
+                security: Security::GroupKey(key.clone()),
+                messages: MessageSettings::default(),
+            };
+            join(&Rendezvous::Address(SocketAddr::from((ip, port))), rank, 2, &settings)
+        };
+        thread::scope(|scope| {
+            let first = scope.spawn(|| join_at([0, 0, 0, 0], 0));
+            let second = join_at([127, 0, 0, 7], 1).unwrap();
+            let connection = second.links[0].messages().unwrap();
+            assert_eq!(connection.stream().peer_addr().unwrap().to_string(), format!("127.0.0.7:{port}"));
+            first.join().unwrap().unwrap();
+        });
+    }
 }

@@ -1,14 +1,15 @@
 //! Addresses of ranks, and how they are told.
 
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Read, Seek, Write};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use zeroize::Zeroizing;
 
 use crate::JoinError;
-use crate::publish::{fault, publish};
+use crate::meeting_file::{self, MeetingFile};
+use crate::publish::fault;
 use crate::security::GroupKey;
 
 /// Meeting point of the ranks of a group.
@@ -51,21 +52,22 @@ pub(super) struct Meeting {
 }
 
 impl Meeting {
-    pub(super) fn publish(&self, path: &Path) -> Result<(), JoinError> {
+    pub(super) fn publish(&self, path: &Path) -> Result<MeetingFile, JoinError> {
         let key = self.key.as_ref().map(GroupKey::to_text);
         let key = key.as_ref().map_or("", |key| key.as_str());
-        publish(path, |mut file| writeln!(file, "{} {key}", self.address))
+        let fill = |mut file: &File| writeln!(file, "{} {key}", self.address);
+        Ok(MeetingFile::publish(path, is_meeting, fill)?.0)
     }
 
     /// Reads the file. `None` if it is not there yet.
     pub(super) fn read(path: &Path) -> Result<Option<Self>, JoinError> {
-        let mut text = Zeroizing::new(String::new());
-        let read = File::open(path).and_then(|file| file.take(FILE_BYTES_MAX).read_to_string(&mut text));
-        match read {
-            Ok(_) => {}
-            Err(source) if source.kind() == io::ErrorKind::NotFound => return Ok(None),
+        let found = meeting_file::find(path, is_meeting);
+        let read = found.and_then(|file| file.as_ref().map(read_text).transpose());
+        let text = match read {
+            Ok(Some(text)) => text,
+            Ok(None) => return Ok(None),
             Err(source) => return Err(fault("reading", path, source)),
-        }
+        };
         Self::parse(&text).map(Some).ok_or_else(|| JoinError::Foreign {
             path: path.to_owned(),
             // The rest may be a key.
@@ -85,6 +87,18 @@ impl Meeting {
         };
         words.next().is_none().then_some(Self { address, key })
     }
+}
+
+fn is_meeting(file: &File) -> bool {
+    read_text(file).is_ok_and(|text| Meeting::parse(&text).is_some())
+}
+
+/// The text of a file, from its beginning.
+fn read_text(mut file: &File) -> io::Result<Zeroizing<String>> {
+    let mut text = Zeroizing::new(String::new());
+    file.rewind()?;
+    file.take(FILE_BYTES_MAX).read_to_string(&mut text)?;
+    Ok(text)
 }
 
 /// Bytes of a directory of so many ranks.
@@ -148,10 +162,11 @@ mod tests {
             let path = folder.path().join(name);
             assert!(Meeting::read(&path).unwrap().is_none());
             let meeting = Meeting { address: "127.0.0.1:4000".parse().unwrap(), key };
-            meeting.publish(&path).unwrap();
+            let file = meeting.publish(&path).unwrap();
             let read = Meeting::read(&path).unwrap().unwrap();
             let text = |meeting: &Meeting| meeting.key.as_ref().map(|key| key.to_text().to_string());
             assert_eq!((read.address, text(&read)), (meeting.address, text(&meeting)));
+            file.remove().unwrap();
         }
         for text in ["", "here", "127.0.0.1:4000 key", "127.0.0.1:4000 0f 0f"] {
             assert!(Meeting::parse(text).is_none(), "{text}");

@@ -1,5 +1,6 @@
 //! Keys of TCP connections: who is refused, and what others on the way see and can do.
 
+use std::fs::File;
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::thread;
@@ -74,7 +75,10 @@ fn keys_that_do_not_fit_are_refused() {
     assert!(matches!(error(1, key_pairs(3)[0].clone()), JoinError::OwnKey { rank: 1 }), "another rank's key");
     assert!(matches!(error(1, key_pairs(2)[1].clone()), JoinError::Keys { keys: 2, .. }), "too few keys");
     let path = name();
-    std::fs::write(&path, "127.0.0.1:4000\n").unwrap();
+    let mut file = File::create(&path).unwrap();
+    // A rank 0 that waits has a lock.
+    file.try_lock().unwrap();
+    file.write_all(b"127.0.0.1:4000\n").unwrap();
     let error =
         TcpGroup::join(&Rendezvous::File(path.clone()), 1, 3, hasty(Security::FileKey)).err().unwrap();
     assert!(matches!(error, JoinError::Foreign { .. }), "{error}");
@@ -192,7 +196,7 @@ fn does_not_join_again(recorded: &TcpSettings, hasty: TcpSettings) {
 }
 
 /// An address of this machine that is not loopback, if it has one.
-fn own_address() -> Option<IpAddr> {
+pub(crate) fn own_address() -> Option<IpAddr> {
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
     // It only chooses a route: nothing is sent.
     socket.connect(("192.0.2.7", 9)).ok()?;

@@ -426,14 +426,55 @@ pub(crate) fn a_file_that_is_none_of_a_group_is_refused_and_kept<G: Group>(kind:
     std::fs::write(&path, b"somebody's notes").unwrap();
     let join = |rank: usize| kind.join(&path, rank, 2, Times::default()).err().expect("not a group's file");
     let error = join(0);
-    assert!(matches!(error, JoinError::File { action: "creating", .. }), "{error}");
+    assert!(
+        matches!(error, JoinError::Foreign { .. } | JoinError::File { action: "creating", .. }),
+        "{error}"
+    );
     let error = join(1);
     assert!(matches!(error, JoinError::Foreign { .. }), "{error}");
     assert_eq!(std::fs::read(&path).unwrap(), b"somebody's notes");
     std::fs::remove_file(&path).unwrap();
 }
 
-/// Variables of the environment for the second rank of the next function.
+/// Variable of the environment for the first rank of the next function.
+const FIRST_RANK: &str = "ORINOCO_TEST_FIRST_RANK";
+
+/// Rank 0 of the next function, in a process of its own, if it is one: it waits for another that does not come.
+pub(crate) fn first_rank<G: Group>(kind: &Kind<G>) {
+    let Some(path) = std::env::var_os(FIRST_RANK) else { return };
+    let joined = kind.join(Path::new(&path), 0, 2, Times::default());
+    panic!("it is killed before {:?}", joined.err());
+}
+
+pub(crate) fn a_group_is_joined_after_a_rank_0_that_was_killed<G: Group>(kind: &Kind<G>) {
+    let path = name();
+    let mut first = std::process::Command::new(std::env::current_exe().unwrap());
+    first.args(["--exact", &format!("{}::first_rank", kind.module)]).env(FIRST_RANK, &path);
+    let mut first = first.stdout(std::process::Stdio::null()).spawn().unwrap();
+    while !path.exists() {
+        thread::park_timeout(Duration::from_millis(1));
+    }
+    first.kill().unwrap();
+    first.wait().unwrap();
+    assert!(path.exists(), "it could not remove the file");
+    let sums: Vec<u64> = thread::scope(|scope| {
+        let join = |rank: usize| {
+            let mut group = kind.join(&path, rank, 2, Times::default()).unwrap();
+            let mut vector = [rank as u64 + 1];
+            group.all_reduce(ReduceOp::Sum, &mut vector).unwrap();
+            vector[0]
+        };
+        // Rank 1 is there first, and finds the file.
+        let second = scope.spawn(move || join(1));
+        thread::park_timeout(Duration::from_millis(50));
+        vec![join(0), second.join().unwrap()]
+    });
+    assert_eq!(sums, [3, 3]);
+    // A window that another process has made is kept.
+    let _ = std::fs::remove_file(&path);
+}
+
+/// Variable of the environment for the second rank of the next function.
 pub(crate) const SECOND_RANK: &str = "ORINOCO_TEST_SECOND_RANK";
 
 /// Rank 1 of the next function, in a process of its own, if it is one: it takes part in one barrier, and then computes without end.

@@ -1,7 +1,8 @@
 //! TCP: how ranks find one another, and strangers at their ports.
 
+use std::fs::File;
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::thread;
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use orinoco_collective::{
 };
 
 use crate::addresses::free_address;
+use crate::keys::own_address;
 use crate::name;
 use crate::proxy::connect;
 
@@ -196,8 +198,55 @@ fn connections_that_say_nothing_do_not_fill_the_lobby() {
 #[test]
 fn a_file_with_an_address_of_another_machine_is_refused() {
     let path = name();
-    std::fs::write(&path, "192.0.2.7:4000\n").unwrap();
+    let mut file = File::create(&path).unwrap();
+    // A rank 0 that waits has a lock.
+    file.try_lock().unwrap();
+    file.write_all(b"192.0.2.7:4000\n").unwrap();
     let error = TcpGroup::join(&Rendezvous::File(path.clone()), 1, 2, plain()).err().expect("not loopback");
     assert!(matches!(error, JoinError::Unprotected { .. }), "{error}");
     std::fs::remove_file(&path).unwrap();
+}
+
+#[test]
+fn ranks_reach_rank_0_at_the_address_that_they_know() {
+    let security = group_key();
+    let port = free_address(Ipv4Addr::UNSPECIFIED).port();
+    let at = |ip: [u8; 4]| (Rendezvous::Address(SocketAddr::from((ip, port))), security.clone());
+    // Rank 0 listens at all addresses of the machine, and does not know at which of them it is reached.
+    assert_eq!(sums_of(&[at([0, 0, 0, 0]), at([127, 0, 0, 1]), at([127, 0, 0, 7])]), [3; 3]);
+}
+
+#[test]
+fn loopback_addresses_are_refused_where_others_are_not() {
+    let security = group_key();
+    let list: Vec<SocketAddr> = ["127.0.0.1:4000", "192.0.2.7:4000"].map(|text| text.parse().unwrap()).into();
+    let error =
+        TcpGroup::join(&Rendezvous::List(list), 0, 2, settings(security.clone())).err().expect("refused");
+    assert_eq!(
+        error.to_string(),
+        "rank 0 has the loopback address 127.0.0.1:4000, at which no other machine can reach it, and rank 1 has 192.0.2.7:4000; give each rank the address of a network interface"
+    );
+}
+
+#[test]
+#[expect(clippy::print_stdout, reason = "a skipped test says so")]
+fn all_ranks_say_that_one_came_from_loopback() {
+    let Some(ip) = own_address() else {
+        println!("skipped: all_ranks_say_that_one_came_from_loopback: this machine has loopback only");
+        return;
+    };
+    let port = free_address(Ipv4Addr::UNSPECIFIED).port();
+    let security = group_key();
+    let ips = [IpAddr::from(Ipv4Addr::UNSPECIFIED), IpAddr::from(Ipv4Addr::LOCALHOST), ip];
+    let errors = thread::scope(|scope| {
+        let join = |rank: usize| {
+            let rendezvous = Rendezvous::Address(SocketAddr::new(ips[rank], port));
+            TcpGroup::join(&rendezvous, rank, 3, settings(security.clone())).err().expect("refused")
+        };
+        let threads = [0, 1, 2].map(|rank| scope.spawn(move || join(rank)));
+        threads.map(|thread| thread.join().unwrap())
+    });
+    for error in errors {
+        assert!(matches!(error, JoinError::Loopback { rank: 1, other: 2, .. }), "{error}");
+    }
 }
