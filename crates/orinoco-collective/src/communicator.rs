@@ -6,8 +6,9 @@ use crate::{AllocateError, CollectiveError, Element, QuantizedElement, ReduceOp,
 ///
 /// All ranks call the same operations in the same order, with the same sizes. Only a send and its receive concern no other ranks; the
 /// two ranks make all the calls that concern both in the same order. An operation returns the correct result, or an error
-/// that names the rank that failed; after an error every later call fails too. No call waits for a rank longer than the
-/// deadline of the communicator's settings.
+/// that names the rank that failed; after an error every later call fails too. No call waits for a
+/// rank longer than the deadline of the communicator's settings. Time counts from the last bytes that came or could be sent, so a long
+/// vector over a slow link is no reason to fail.
 ///
 /// # Errors
 /// Every operation fails as described, and on vectors of a wrong length. Its output may then hold a part of the result.
