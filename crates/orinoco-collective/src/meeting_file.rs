@@ -165,7 +165,8 @@ mod tests {
                 threads.into_iter().map(|thread| thread.join().unwrap()).collect()
             });
             assert!(find(&path, is_meeting).unwrap().is_some());
-            let refused = meetings.iter().filter(|met| matches!(met, Err(JoinError::FileTaken { .. }))).count();
+            let refused =
+                meetings.iter().filter(|met| matches!(met, Err(JoinError::FileTaken { .. }))).count();
             let made = meetings.into_iter().filter_map(Result::ok).collect::<Vec<_>>();
             assert_eq!((made.len(), refused), (1, 3));
         }

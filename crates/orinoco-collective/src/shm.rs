@@ -8,6 +8,7 @@
 //!
 //! All reductions are in the order of the reduction tree, so results have the same bits for every size.
 
+mod arm;
 mod cores;
 #[cfg(all(test, shuttle))]
 mod interleavings;

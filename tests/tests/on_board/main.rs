@@ -12,6 +12,7 @@ mod hosts;
 mod pcie;
 mod privileges;
 mod rdma;
+mod shm;
 
 use std::fs;
 use std::io::{BufRead, Read, Write};

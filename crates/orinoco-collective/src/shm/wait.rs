@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, fence};
 use std::time::Duration;
 
 use super::Settings;
+use super::arm;
 use super::life::Watch;
 use super::segment::{Line, Segment};
 use super::sync::{self, Ordering};
@@ -17,6 +18,10 @@ use crate::{CollectiveError, FailureCause};
 const LOOKS: u32 = if cfg!(shuttle) { 2 } else { 20_000 };
 /// The same where ranks share cores: the other rank may be waiting for this one's core.
 const LOOKS_SHARED: u32 = if cfg!(shuttle) { 2 } else { 4 };
+/// The same before a rank rests until the flag is written, where processors have that.
+const LOOKS_BEFORE_REST: u32 = 200;
+/// Rests before anything else, where each rank has a core: 6 ms if nothing is written. Writes near the flag end them, too.
+const RESTS: u32 = 64;
 /// Times of giving way to other threads before sleeping, where ranks share cores.
 const YIELDS_SHARED: u32 = if cfg!(shuttle) { 1 } else { 2_000 };
 /// The first of them, which are timed by signs of life only: an exchange of short vectors takes fewer.
@@ -30,6 +35,8 @@ const SLEEP: Duration = Duration::from_millis(1);
 /// Bounds of this rank's waits.
 pub(super) struct Waiting {
     shares_cores: bool,
+    /// Whether this rank rests between looks.
+    rests: bool,
     settings: Settings,
     /// Time of this rank's last sign of life, in ms.
     clock_ms: Arc<AtomicU64>,
@@ -69,7 +76,9 @@ impl Waiting {
         settings: Settings,
         clock_ms: Arc<AtomicU64>,
     ) -> Self {
-        Self { shares_cores: ranks > cores, settings, clock_ms, recorder: Recorder::new(rank, ranks) }
+        let shares_cores = ranks > cores;
+        let rests = !shares_cores && arm::can_rest();
+        Self { shares_cores, rests, settings, clock_ms, recorder: Recorder::new(rank, ranks) }
     }
 
     /// Time since the group was joined, in ms, without a look at the clock: that of the last sign of life.
@@ -90,7 +99,11 @@ impl Waiting {
     /// Waits until a rank has published its pieces.
     #[inline]
     pub(super) fn wait(&self, awaited: &Awaited<'_>) -> Result<(), CollectiveError> {
-        let looks = if self.shares_cores { LOOKS_SHARED } else { LOOKS };
+        let looks = match (self.shares_cores, self.rests) {
+            (true, _) => LOOKS_SHARED,
+            (false, true) => LOOKS_BEFORE_REST,
+            (false, false) => LOOKS,
+        };
         for _ in 0..looks {
             if awaited.has_come() {
                 return Ok(());
@@ -115,7 +128,25 @@ impl Waiting {
 
     #[cold]
     fn wait_long(&self, awaited: &Awaited<'_>) -> Result<(), CollectiveError> {
-        self.wait_long_for_any(&[awaited])
+        match self.rests && self.rest(awaited) {
+            true => Ok(()),
+            false => self.wait_long_for_any(&[awaited]),
+        }
+    }
+
+    /// Rests some times until the flag is written. Returns whether the rank has published its pieces meanwhile.
+    fn rest(&self, awaited: &Awaited<'_>) -> bool {
+        let start = Ticks::now();
+        let has_come = (0..RESTS).any(|_| {
+            let seen = awaited.line.flag.load(Ordering::Acquire);
+            let has_come = has_reached(seen, awaited.pieces);
+            if !has_come {
+                arm::rest_until_written(&awaited.line.flag, seen);
+            }
+            has_come
+        });
+        self.recorder.waited(awaited.rank, Ticks::now().since(start));
+        has_come
     }
 
     #[cold]
