@@ -39,7 +39,7 @@ fn packet(rng: &mut Rng, seats: usize) -> Packet {
     }
 }
 
-/// What a seat does with an epoch that has begun.
+/// Enters an epoch that has begun, as a seat does.
 fn enter(membership: &Membership, quorum: Quorum, own: usize, epoch: u32, members: SeatSet) {
     assert!(quorum.is_met_by(members) && members.contains(own), "{members:?} of {quorum:?}");
     let assembly = Assembly::new(epoch, epoch, members, quorum.seats);
