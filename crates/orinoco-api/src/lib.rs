@@ -68,8 +68,8 @@ pub use result::{
 pub use status::{
     ActuatorStatus, ClockStatus, ClusterStatus, DUMP_SCHEMA, Dump, EVENT_SCHEMA, EnergyStatus, EventJson,
     FanStatus, GovernorStatus, HEALTH_SCHEMA, Health, LaneStatus, LateFrames, LinkFigures, LinkStatus,
-    MemoryStatus, ModelStatus, RailStatus, STATUS_SCHEMA, SeatStatus, SensorsStatus, Status, StreamStatus,
-    StuckPart, TemperatureStatus, TraceEntry, UnknownValue,
+    MemoryStatus, ModelStatus, RailStatus, STATUS_SCHEMA, SeatAnswers, SeatStatus, SensorsStatus, Status,
+    StreamStatus, StuckPart, TemperatureStatus, TraceEntry, UnknownValue,
 };
 pub use summary::{
     Dropped, EndState, LaneMemory, LineSummary, MemorySummary, MissedImages, ModelMemory, ModelSummary,

@@ -545,4 +545,22 @@ pub struct SeatStatus {
     /// this board's own seat.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub links: Vec<LinkStatus>,
+    /// Answers of the seat to this board, where it executes models for it.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub answers: Option<SeatAnswers>,
+}
+
+/// Answers of another seat that executes models for this board, since the daemon has started. The seat with the longest waits is the slow one.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct SeatAnswers {
+    /// Number of answers. An answer has the results of a batch of images.
+    pub count: u64,
+    /// Mean time from sending a batch to its answer, in milliseconds; absent without an answer.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub mean_ms: Option<f64>,
+    /// The longest of these times, in milliseconds.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub longest_ms: Option<f64>,
+    /// Number of connections to it that were lost.
+    pub lost_connections: u64,
 }

@@ -204,6 +204,7 @@ impl ClusterView {
                 false => network::links_with(&seat.name, &links[number], &interfaces),
             },
             name: seat.name,
+            answers: None,
         };
         let last = self.lock().clone();
         ClusterStatus {

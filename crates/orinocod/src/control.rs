@@ -73,12 +73,20 @@ impl MonitoredRun {
 
 impl Monitored for MonitoredRun {
     fn status(&self) -> Status {
-        Status { cluster: self.cluster.as_ref().map(ClusterView::status), ..self.monitor.status() }
+        let cluster = self.cluster.as_ref().map(|cluster| {
+            let mut status = cluster.status();
+            for seat in &mut status.seats {
+                seat.answers = self.links.waits().of(&seat.name);
+            }
+            status
+        });
+        Status { cluster, ..self.monitor.status() }
     }
 
     fn metrics(&self) -> Vec<Metric> {
         let mut metrics = self.monitor.metrics(self.nv_inference);
         metrics.extend(self.otlp.iter().flat_map(|counts| counts.metrics()));
+        metrics.extend(self.links.waits().metrics());
         metrics
     }
 

@@ -12,6 +12,7 @@ mod messages;
 mod own_models;
 mod server;
 mod transfers;
+mod waits;
 mod wire;
 
 use std::collections::BTreeSet;
@@ -21,7 +22,7 @@ use std::thread;
 
 use orinoco_board::Board;
 use orinoco_collective::{
-    ClusterGroup, CollectiveError, Communicator, Epoch, JoinError, MemberList, SEATS_MAX,
+    ClusterGroup, CollectiveError, Communicator, Epoch, FailureCause, JoinError, MemberList, SEATS_MAX,
 };
 
 use crate::journal::{self, Level};
@@ -108,7 +109,8 @@ impl EpochLinks {
 
     fn send_to(&self, seat: String, pair: ClusterGroup) -> Result<(), JoinError> {
         journal::log(Level::Info, &format!("cluster seat={seat} executes models for this board"));
-        let client = client::Client { inbox: self.links.link(&seat), seat, pair };
+        let client =
+            client::Client { inbox: self.links.link(&seat), seat, pair, links: Arc::clone(&self.links) };
         start("seat-client", move || client.run())
     }
 
@@ -124,6 +126,13 @@ impl Drop for EpochLinks {
         // The threads end by themselves: a client when its inbox is closed, a server at the next message, which comes every second.
         self.stop.store(true, Ordering::Release);
         self.links.unlink_all();
+    }
+}
+
+/// Writes the last calls of a group to the journal, if it failed because a rank was late: they show for whom this board waited, and how long.
+fn log_if_late(group: &ClusterGroup, why: &CollectiveError) {
+    if let CollectiveError::EpochFailed { cause: FailureCause::Late(_), .. } = why {
+        group.recent().to_string().lines().for_each(|line| journal::log(Level::Info, line));
     }
 }
 

@@ -177,6 +177,7 @@ mod tests {
             state: state.to_owned(),
             fault: (state == "unreachable").then(|| "nobody listens at 10.0.0.3:4711".to_owned()),
             links,
+            answers: None,
         };
         let cluster = ClusterStatus {
             name: "crossing".to_owned(),

@@ -1,8 +1,8 @@
 //! `orinoco status`: the state of a running daemon.
 
 use orinoco_api::{
-    ClusterStatus, EnergyFigure, EnergyStatus, GovernorStatus, MemoryStatus, SensorsStatus, Status,
-    StreamStatus,
+    ClusterStatus, EnergyFigure, EnergyStatus, GovernorStatus, MemoryStatus, SeatAnswers, SensorsStatus,
+    Status, StreamStatus,
 };
 use orinoco_config::Faults;
 use orinoco_core::Exit;
@@ -78,7 +78,22 @@ fn cluster(cluster: &ClusterStatus) -> String {
         vec![seat.name.clone(), seat.address.clone(), format!("{}{note}", seat.state)]
     });
     let table = output::table(&["seat", "address", "state"], 3, rows.collect());
-    format!("cluster {}, list {}: {epoch}\n{table}", cluster.name, cluster.serial)
+    let answers = cluster.seats.iter().filter_map(|seat| Some(answers(&seat.name, seat.answers.as_ref()?)));
+    let lines = std::iter::once(table).chain(answers).collect::<Vec<_>>().join("\n");
+    format!("cluster {}, list {}: {epoch}\n{lines}", cluster.name, cluster.serial)
+}
+
+/// Returns the waits for a seat that executes models for this board, as one line.
+fn answers(seat: &str, answers: &SeatAnswers) -> String {
+    let times = match (answers.mean_ms, answers.longest_ms) {
+        (Some(mean), Some(longest)) => format!(", {mean:.1} ms on average, {longest:.1} ms at most"),
+        _ => String::new(),
+    };
+    let lost = match answers.lost_connections {
+        0 => String::new(),
+        lost => format!("; {}", count(lost, "lost connection")),
+    };
+    format!("  {seat}: {}{times}{lost}", count(answers.count, "answer"))
 }
 
 fn board_line(status: &Status) -> String {

@@ -3,12 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use orinoco_collective::ClusterGroup;
+use orinoco_collective::{ClusterGroup, CollectiveError};
 use orinoco_core::{Diagnosis, InferenceResult, codes};
 use orinoco_runtime::SeatBatch;
 
 use super::faults::{SLOW_SEAT, offline};
 use super::inbox::{Inbox, Next};
+use super::links::SeatLinks;
+use super::log_if_late;
 use super::messages::{MESSAGE_MAX, receive, send};
 use super::wire::{decode_answer, encode_request};
 use crate::journal::{self, Level};
@@ -22,6 +24,7 @@ pub(super) struct Client {
     /// Group of the two boards.
     pub(super) pair: ClusterGroup,
     pub(super) inbox: Arc<Inbox>,
+    pub(super) links: Arc<SeatLinks>,
 }
 
 /// The connection with the server is of no use any more.
@@ -34,7 +37,7 @@ impl Client {
         loop {
             let done = match self.inbox.next(SIGN_EVERY) {
                 Next::Batch(batch) => self.infer(batch, &mut message, &mut buffer),
-                Next::Idle => send(&mut self.pair, &[]).map_err(|why| Lost(why.to_string())),
+                Next::Idle => send(&mut self.pair, &[]).map_err(|why| self.lost(&why)),
                 Next::Closed => return,
             };
             if let Err(Lost(why)) = done {
@@ -42,6 +45,7 @@ impl Client {
                     Level::Warning,
                     &format!("cluster connection to seat={} lost: {why}", self.seat),
                 );
+                self.links.waits().lost(&self.seat);
                 let waiting = self.inbox.close();
                 return waiting.into_iter().for_each(|batch| batch.fail(offline(&self.seat)));
             }
@@ -84,10 +88,18 @@ impl Client {
         buffer: &mut Vec<u8>,
         images: usize,
     ) -> Result<Result<Vec<InferenceResult>, Diagnosis>, Lost> {
-        let lost = |why: orinoco_collective::CollectiveError| Lost(why.to_string());
-        send(&mut self.pair, message).map_err(lost)?;
-        let answer = receive(&mut self.pair, buffer).map_err(lost)?;
-        let answer = answer.ok_or_else(|| Lost("its answer is too long".to_owned()))?;
+        let start = self.links.clock().now();
+        send(&mut self.pair, message).map_err(|why| self.lost(&why))?;
+        let answer = match receive(&mut self.pair, buffer) {
+            Ok(answer) => answer.ok_or_else(|| Lost("its answer is too long".to_owned()))?,
+            Err(why) => return Err(self.lost(&why)),
+        };
+        self.links.waits().answered(&self.seat, start, self.links.clock().now());
         Ok(decode_answer(answer, images, &self.seat))
+    }
+
+    fn lost(&self, why: &CollectiveError) -> Lost {
+        log_if_late(&self.pair, why);
+        Lost(why.to_string())
     }
 }

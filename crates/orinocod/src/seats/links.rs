@@ -16,6 +16,7 @@ use super::faults::{offline, overloaded};
 use super::inbox::{Inbox, NotTaken};
 use super::own_models::{HashedModels, Hashes, OwnModels};
 use super::transfers::Transfers;
+use super::waits::Waits;
 use crate::journal::{self, Level};
 
 /// Links of this board with the seats that execute its models, and what it executes for others.
@@ -26,6 +27,7 @@ pub(crate) struct SeatLinks {
     others: OnceLock<Vec<String>>,
     /// Hashes of the files of this board's models. A thread that hashes holds the lock.
     hashes: Mutex<Hashes>,
+    waits: Waits,
     clock: Arc<dyn Clock>,
 }
 
@@ -52,6 +54,7 @@ impl SeatLinks {
             served: OnceLock::new(),
             others: OnceLock::new(),
             hashes: Mutex::default(),
+            waits: Waits::default(),
             clock,
         }
     }
@@ -104,6 +107,11 @@ impl SeatLinks {
     /// Lets other boards copy the models that this board runs.
     pub(crate) fn set_shares(&self) {
         self.lock().shares = true;
+    }
+
+    /// Waits for the answers of seats that execute models for this board.
+    pub(crate) fn waits(&self) -> &Waits {
+        &self.waits
     }
 
     pub(super) fn clock(&self) -> &Arc<dyn Clock> {

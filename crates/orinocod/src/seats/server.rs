@@ -10,6 +10,7 @@ use orinoco_runtime::ServedModels;
 
 use super::faults::SLOW_SEAT;
 use super::links::SeatLinks;
+use super::log_if_late;
 use super::messages::{MESSAGE_MAX, receive, send};
 use super::wire::{Images, decode_request, encode_answer};
 use crate::journal::{self, Level};
@@ -37,6 +38,7 @@ impl Server {
                     return journal::log(Level::Warning, &text);
                 }
                 Err(why) => {
+                    log_if_late(&self.pair, &why);
                     let text = format!("cluster connection to seat={} closed: {why}", self.seat);
                     return journal::log(Level::Info, &text);
                 }
