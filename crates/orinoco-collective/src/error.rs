@@ -217,14 +217,26 @@ pub enum JoinError {
         source: io::Error,
     },
     /// Another program listens at a rank's address.
-    #[error(
-        "no valid reply from rank {rank} at {address}: it has ended, is another version of Orinoco, or another program uses that port"
-    )]
+    #[error("no valid reply from rank {rank} at {address}: it has ended, or another program uses that port")]
     NoRank {
         /// The rank.
         rank: usize,
         /// Its address.
         address: SocketAddr,
+    },
+    /// A rank has another version of Orinoco.
+    #[error(
+        "rank {rank} at {address} uses version {theirs} of the wire format, this rank version {ours}; install the same version of Orinoco on all machines"
+    )]
+    OtherVersion {
+        /// The rank.
+        rank: usize,
+        /// Its address.
+        address: SocketAddr,
+        /// Its version.
+        theirs: u16,
+        /// Version of this rank.
+        ours: u16,
     },
     /// A rank refuses this one.
     #[error("rank {rank} refuses this rank: {why}")]

@@ -19,6 +19,9 @@
 //! | 36-39 | in a cluster: serial number of the member list |
 //! | 40-43 | in a cluster: CRC32C of that list |
 //! | 44-47 | CRC32C of the bytes before |
+//!
+//! Bytes 0 to 9 are the same in every version: whoever gets a message of another one answers in its own, and both know both versions.
+//! What a version adds without a new number is a part of the settings: ranks with the same settings understand each other.
 
 /// Bytes of a hello, and of its answer.
 pub(crate) const HELLO_BYTES: usize = 48;
@@ -59,6 +62,8 @@ pub(crate) enum Answer {
     OtherEpoch = 7,
     /// No program on the board has asked its daemon for connections of the group.
     NoProgram = 8,
+    /// The hello is of another version of the wire format.
+    OtherVersion = 9,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -141,8 +146,15 @@ impl Hello {
         let all = [Answer::Accepted, Answer::WrongRank, Answer::OtherRanks, Answer::OtherSettings];
         let of_keys = [Answer::OtherSecurity, Answer::WrongKey];
         let of_clusters = [Answer::OtherList, Answer::OtherEpoch, Answer::NoProgram];
-        all.into_iter().chain(of_keys).chain(of_clusters).find(|answer| *answer as u8 == self.kind)
+        let others = of_clusters.into_iter().chain([Answer::OtherVersion]);
+        all.into_iter().chain(of_keys).chain(others).find(|answer| *answer as u8 == self.kind)
     }
+}
+
+/// Version of a message of another version of the wire format. `None` if the bytes are none, or one of this version.
+pub(super) fn other_version(bytes: &[u8; HELLO_BYTES]) -> Option<u16> {
+    let version = u16::from_le_bytes([bytes[8], bytes[9]]);
+    (bytes[..8] == MAGIC && version != VERSION).then_some(version)
 }
 
 /// Writes the checksum at the end of a message.

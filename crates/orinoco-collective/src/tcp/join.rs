@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 
 use super::connection::Connection;
-use super::hello::{Answer, ClusterHello, EPOCH, HELLO_BYTES, Hello, Use};
+use super::hello::{Answer, ClusterHello, EPOCH, HELLO_BYTES, Hello, Use, VERSION, other_version};
 use super::lobby::{Door, Lobby};
 use super::program_port::ProgramPort;
 use super::rendezvous::{Meeting, NOBODY, Rendezvous, SharedPorts, decode, directory_bytes, encode};
@@ -607,10 +607,15 @@ impl Joining {
         // A rank answers when it has connected to all lower ones.
         let mut reply = [0; HELLO_BYTES];
         connection.receive_all(&mut reply, self.rest().max(ANSWER_MIN)).map_err(ended)?;
+        if let Some(theirs) = other_version(&reply) {
+            return Err(JoinError::OtherVersion { rank, address, theirs, ours: VERSION });
+        }
         let reply = Hello::decode(&reply).ok_or_else(no_rank)?;
         let refused = |why: String| JoinError::Refused { rank, why };
         match reply.answer().ok_or_else(no_rank)? {
             Answer::Accepted => {}
+            // In this version: it is none of a rank that has another.
+            Answer::OtherVersion => return Err(no_rank()),
             Answer::WrongRank => {
                 let why = format!("rank {} has connected already, or is none of the group", self.rank);
                 return Err(refused(why));

@@ -12,7 +12,7 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 
 use super::connection::Connection;
-use super::hello::{Answer, HELLO_BYTES, Hello};
+use super::hello::{Answer, HELLO_BYTES, Hello, other_version};
 use super::port_sharing::PortSharing;
 use super::program_port::ProgramPort;
 use super::socket::{read, set_up, wait_for};
@@ -257,6 +257,10 @@ impl Guest {
                 let message = bytes.as_slice().try_into().expect("its length was checked");
                 if let Some(target) = Target::decode(message) {
                     return Verdict::ForProgram(self.connection, target);
+                }
+                if other_version(message).is_some() {
+                    refuse(self.connection, own, Answer::OtherVersion);
+                    return Verdict::Refused;
                 }
                 let Some(hello) = Hello::decode(message) else { return Verdict::Refused };
                 let verdict =

@@ -140,6 +140,49 @@ fn another_program_at_a_rank_s_address_is_named() {
     server.join().unwrap();
 }
 
+/// A hello of version 2, whose later fields nobody knows.
+fn hello_of_version_2() -> [u8; 48] {
+    let mut bytes = [7; 48];
+    bytes[..8].copy_from_slice(b"ORINOCO\0");
+    bytes[8..10].copy_from_slice(&2_u16.to_le_bytes());
+    bytes
+}
+
+#[test]
+fn a_rank_of_another_version_is_named() {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    let server = thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.read_exact(&mut [0; 48]).unwrap();
+        stream.write_all(&hello_of_version_2()).unwrap();
+    });
+    let error = TcpGroup::join(&Rendezvous::Address(address), 1, 2, plain()).err().expect("another version");
+    assert_eq!(
+        error.to_string(),
+        format!(
+            "rank 0 at {address} uses version 2 of the wire format, this rank version 1; install the same version of Orinoco on all machines"
+        )
+    );
+    server.join().unwrap();
+}
+
+#[test]
+fn a_rank_of_another_version_learns_of_this_one() {
+    let address = addresses(1)[0];
+    let rendezvous = Rendezvous::Address(address);
+    thread::scope(|scope| {
+        let rank_0 = scope.spawn(|| TcpGroup::join(&rendezvous, 0, 2, hasty(Security::Plaintext)).err());
+        let mut stream = connect(address);
+        stream.write_all(&hello_of_version_2()).unwrap();
+        let mut answer = [0; 48];
+        stream.read_exact(&mut answer).unwrap();
+        assert_eq!((&answer[..8], answer[8], answer[9]), (&b"ORINOCO\0"[..], 1, 0));
+        let error = rank_0.join().unwrap().expect("nobody joined");
+        assert!(matches!(error, JoinError::Missing { .. }), "{error}");
+    });
+}
+
 /// Port scans, garbage, and connections that say nothing do not keep ranks from joining.
 #[test]
 fn strangers_do_not_keep_ranks_from_joining() {

@@ -52,8 +52,10 @@ impl Waits {
             return Vec::new();
         }
         let counter = |name, help| Metric::new(name, MetricKind::Counter, help);
-        let mut answers =
-            counter("orinoco_seat_answers_total", "Answers of another board that executes models for this one.");
+        let mut answers = counter(
+            "orinoco_seat_answers_total",
+            "Answers of another board that executes models for this one.",
+        );
         let mut total =
             counter("orinoco_seat_wait_seconds_total", "Time for which this board waited for those answers.");
         let mut lost = counter(
@@ -98,7 +100,10 @@ mod tests {
         waits.lost("south");
         waits.lost("west");
         let of = |seat| waits.of(seat).unwrap();
-        assert_eq!((of("north").count, of("north").mean_ms, of("north").longest_ms), (2, Some(20.0), Some(30.0)));
+        assert_eq!(
+            (of("north").count, of("north").mean_ms, of("north").longest_ms),
+            (2, Some(20.0), Some(30.0))
+        );
         assert_eq!((of("south").count, of("south").lost_connections), (1, 1));
         assert_eq!((of("west").mean_ms, of("west").lost_connections), (None, 1), "it never answered");
         let metrics = waits.metrics();
