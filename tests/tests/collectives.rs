@@ -20,7 +20,16 @@ fn report(arguments: &[&str]) -> PerfReport {
 
 #[test]
 fn every_operation_is_exact_for_all_sizes() {
-    for operation in ["all_reduce", "broadcast", "all_gather", "reduce_scatter", "all_to_all"] {
+    for operation in [
+        "all_reduce",
+        "broadcast",
+        "all_gather",
+        "reduce_scatter",
+        "all_to_all",
+        "reduce",
+        "scatter",
+        "gather",
+    ] {
         for (ranks, datatype) in [("2", "f32"), ("3", "bf16"), ("1", "i8")] {
             let sizes = ["-b", "8", "-e", "128K", "-f", "16", "-n", "5", "-c", "-d", datatype];
             let report = report(&[&["perf", operation, "--ranks", ranks, "--json"], &sizes[..]].concat());

@@ -419,7 +419,7 @@ pub(crate) enum BenchCommand {
 #[derive(Args, Debug)]
 pub(crate) struct PerfArgs {
     /// Collective operation
-    #[arg(value_name = "OPERATION", value_parser = ["all_reduce", "broadcast", "all_gather", "reduce_scatter", "all_to_all"])]
+    #[arg(value_name = "OPERATION", value_parser = ["all_reduce", "broadcast", "all_gather", "reduce_scatter", "all_to_all", "reduce", "scatter", "gather"])]
     pub(crate) operation: String,
     /// Smallest size, in bytes, or with K, M or G (1024 each)
     #[arg(short = 'b', long, value_name = "SIZE", default_value = "8", value_parser = binary_size)]

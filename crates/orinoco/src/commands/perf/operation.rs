@@ -10,6 +10,9 @@ pub(super) enum Operation {
     AllGather,
     ReduceScatter,
     AllToAll,
+    Reduce,
+    Scatter,
+    Gather,
 }
 
 /// A rank's vectors for one size.
@@ -26,12 +29,15 @@ impl Operation {
             "all_gather" => Self::AllGather,
             "reduce_scatter" => Self::ReduceScatter,
             "all_to_all" => Self::AllToAll,
+            "reduce" => Self::Reduce,
+            "scatter" => Self::Scatter,
+            "gather" => Self::Gather,
             _ => return None,
         })
     }
 
     pub(super) fn reduces(self) -> bool {
-        matches!(self, Self::AllReduce | Self::ReduceScatter)
+        matches!(self, Self::AllReduce | Self::ReduceScatter | Self::Reduce)
     }
 
     /// Elements of the largest buffer of a rank that a size in bytes stands for. Operations with a block for each rank need a
@@ -51,15 +57,16 @@ impl Operation {
         let others = (ranks - 1) as f64 / ranks as f64;
         match self {
             Self::AllReduce => 2.0 * others,
-            Self::Broadcast => 1.0,
-            Self::AllGather | Self::ReduceScatter | Self::AllToAll => others,
+            Self::Broadcast | Self::Reduce => 1.0,
+            Self::AllGather | Self::ReduceScatter | Self::AllToAll | Self::Scatter | Self::Gather => others,
         }
     }
 
-    /// Bytes that each rank must read from others.
+    /// Bytes that a rank must read from others: the one that reads most.
     pub(super) fn bytes_read(self, bytes: usize, ranks: usize) -> f64 {
         match (self, ranks) {
             (_, 1) => 0.0,
+            (Self::Scatter, _) => bytes as f64 / ranks as f64,
             _ => bytes as f64 * self.bus_factor(ranks),
         }
     }
@@ -73,11 +80,14 @@ impl Operation {
             Self::AllGather => Collective::AllGather { counts: counts() },
             Self::ReduceScatter => Collective::ReduceScatter { counts: counts() },
             Self::AllToAll => Collective::all_to_all(ranks, elements / ranks),
+            Self::Reduce => Collective::Reduce { root: 0, count: elements },
+            Self::Scatter => Collective::Scatter { root: 0, counts: counts() },
+            Self::Gather => Collective::Gather { root: 0, counts: counts() },
         }
     }
 
     fn has_blocks(self) -> bool {
-        matches!(self, Self::AllGather | Self::ReduceScatter | Self::AllToAll)
+        !matches!(self, Self::AllReduce | Self::Broadcast | Self::Reduce)
     }
 
     /// Vectors with this rank's numbers, in memory of the group.
@@ -88,9 +98,9 @@ impl Operation {
     ) -> Result<Vectors<T>, AllocateError> {
         let (rank, ranks) = (group.rank(), group.ranks());
         let (of_input, of_output) = match self {
-            Self::AllReduce | Self::Broadcast | Self::AllToAll => (elements, elements),
-            Self::AllGather => (elements / ranks, elements),
-            Self::ReduceScatter => (elements, elements / ranks),
+            Self::AllReduce | Self::Broadcast | Self::AllToAll | Self::Reduce => (elements, elements),
+            Self::AllGather | Self::Gather => (elements / ranks, elements),
+            Self::ReduceScatter | Self::Scatter => (elements, elements / ranks),
         };
         let (mut input, output) = (group.allocate(of_input)?, group.allocate(of_output)?);
         input.iter_mut().enumerate().for_each(|(i, element)| *element = T::at(rank, i));
@@ -111,6 +121,9 @@ impl Operation {
             Self::AllGather => group.all_gather(input, output),
             Self::ReduceScatter => group.reduce_scatter(redop, input, output),
             Self::AllToAll => group.all_to_all(input, output),
+            Self::Reduce => group.reduce(redop, 0, input, output),
+            Self::Scatter => group.scatter(0, input, output),
+            Self::Gather => group.gather(0, input, output),
         }
     }
 
@@ -118,16 +131,20 @@ impl Operation {
     pub(super) fn wrong<T: Number>(self, output: &[T], redop: ReduceOp, rank: usize, ranks: usize) -> u64 {
         let block = output.len() / ranks.max(1);
         let expected = |i: usize| match self {
-            Self::AllReduce => reduced(redop, i, ranks),
+            Self::AllReduce | Self::Reduce => reduced(redop, i, ranks),
             Self::ReduceScatter => reduced(redop, rank * output.len() + i, ranks),
             Self::Broadcast => T::at(0, i),
-            Self::AllGather => T::at(i / block, i % block),
+            Self::Scatter => T::at(0, rank * output.len() + i),
+            Self::AllGather | Self::Gather => T::at(i / block, i % block),
             Self::AllToAll => T::at(i / block, rank * block + i % block),
         };
-        // The root of a broadcast has no output.
-        let is_root = self == Self::Broadcast && rank == 0;
+        let has_output = match self {
+            Self::Broadcast => rank != 0,
+            Self::Reduce | Self::Gather => rank == 0,
+            _ => true,
+        };
         let wrong = |(i, value): &(usize, &T)| !value.has_bits_of(expected(*i));
-        if is_root { 0 } else { output.iter().enumerate().filter(wrong).count() as u64 }
+        if has_output { output.iter().enumerate().filter(wrong).count() as u64 } else { 0 }
     }
 }
 
