@@ -1,5 +1,7 @@
 //! Reads the board's sensors on a thread of its own, and attributes the measured energy to models and streams.
 
+mod power_settings;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
@@ -15,6 +17,7 @@ use orinoco_telemetry::{Work, WorkFeed};
 use crate::energy_rails::{EnergyRails, ReadingTimes};
 use crate::monitor::{Latest, Monitor};
 use crate::sensors_status::sensors_status;
+use power_settings::PowerSettings;
 
 /// Time between two readings of all sensors, and two reports.
 const SENSORS_EVERY: Duration = Duration::from_secs(1);
@@ -75,6 +78,9 @@ struct Sampling {
     rng: Rng,
     sensors: Sensors,
     snapshot: Snapshot,
+    settings: PowerSettings,
+    /// Time at which they were read last.
+    settings_at: Nanos,
     feed: WorkFeed,
     /// Meter, or the reason why energy is not measured.
     meter: Result<RailMeter, String>,
@@ -116,6 +122,8 @@ impl Sampling {
             rng: Rng::with_seed(clock.wall().unix_nanos()),
             sensors: Sensors::discover(sysroot),
             snapshot: Snapshot::default(),
+            settings: PowerSettings::default(),
+            settings_at: Nanos(0),
             feed,
             meter: Err(String::new()),
             powers: Vec::new(),
@@ -141,6 +149,8 @@ impl Sampling {
         self.meter = rails.map_err(|why| why.to_string()).and_then(|rails| RailMeter::new(&rails, rng, now));
         self.snapshot = Snapshot::default();
         self.sensors.read(now, &mut self.snapshot);
+        self.settings.update(&self.sysroot, &self.snapshot);
+        self.settings_at = now;
         (self.next_sensors, self.next_look) = (now + SENSORS_EVERY, now + LOOK_AGAIN_AFTER);
         self.publish();
     }
@@ -173,6 +183,7 @@ impl Sampling {
         self.sensors.read(now, &mut self.snapshot);
         self.next_sensors = now + SENSORS_EVERY;
         self.measure(now);
+        self.check_settings(now);
         self.publish();
         next
     }
@@ -193,6 +204,19 @@ impl Sampling {
         meter.add_reading(now, &self.powers);
     }
 
+    /// Starts the attribution again if the power mode or a clock limit has changed: the same work then needs another power.
+    fn check_settings(&mut self, now: Nanos) {
+        let before = std::mem::replace(&mut self.settings_at, now);
+        if !self.settings.update(&self.sysroot, &self.snapshot) {
+            return;
+        }
+        let Ok(RailMeter { meter, .. }) = &mut self.meter else { return };
+        // When the change came is not known, so readings after the last look and up to now count neither before nor after it.
+        meter.restart(before);
+        meter.restart(now);
+    }
+
+    /// Publishes the last readings. A change of settings is not looked for: a fit that starts now would have no figures.
     fn finish(mut self, now: Nanos) {
         self.sensors.read(now, &mut self.snapshot);
         self.measure(now);

@@ -502,11 +502,12 @@ impl Shell {
         if let Some(worker) = self.worker.take() {
             let _ = worker.join();
         }
+        // It publishes its last readings, which the summary needs. The governor's settings hold until then: with those that are
+        // restored, the energy would be measured from new.
+        drop(self.sampler.take());
         if let Some(governor) = self.governor.take() {
             governor.finish();
         }
-        // It publishes its last readings, which the summary needs.
-        drop(self.sampler.take());
         // A slow watcher misses the last report.
         let _ = self.watcher.try_send(self.progress());
         let memory = supervisor.memory();

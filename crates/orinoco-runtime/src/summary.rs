@@ -70,7 +70,7 @@ pub(crate) fn summarise_seat_model(spec: &BoardModel, engine: &str) -> ModelSumm
 }
 
 /// Makes the summary of a model that has inferred nothing.
-fn unused_model(name: &str, engine: &str, batch: usize) -> ModelSummary {
+pub(crate) fn unused_model(name: &str, engine: &str, batch: usize) -> ModelSummary {
     ModelSummary {
         name: name.to_owned(),
         file: String::new(),

@@ -36,11 +36,16 @@ impl NvpModes {
     /// The configuration of `nvpmodel` cannot be read: the board is no Jetson, or not set up.
     pub fn read(sysroot: &Sysroot) -> Result<Self, ReadError> {
         let modes = parse(&sysroot.text(POWER_MODE_CONFIGURATION)?);
-        let set = sysroot.text(POWER_MODE_STATUS).ok().and_then(|status| mode_of_status(&status));
+        let set = Self::read_number(sysroot);
         let with_id = |id| modes.iter().filter(move |mode: &&NvpMode| mode.id == id).count();
         let current = set.filter(|id| with_id(*id) == 1);
         let current = current.and_then(|id| modes.iter().position(|mode| mode.id == id));
         Ok(Self { modes, current })
+    }
+
+    /// Reads the number of the mode that is set; `None` where there is no `nvpmodel`. It is one short file.
+    pub fn read_number(sysroot: &Sysroot) -> Option<u32> {
+        sysroot.text(POWER_MODE_STATUS).ok().and_then(|status| mode_of_status(&status))
     }
 
     /// Returns the mode with this name.
@@ -139,9 +144,11 @@ mod tests {
         assert!(NvpModes::read(&sysroot).is_err());
         put("etc/nvpmodel.conf", TEXT);
         assert_eq!(NvpModes::read(&sysroot).expect("read").current, None);
+        assert_eq!(NvpModes::read_number(&sysroot), None);
         put("var/lib/nvpmodel/status", "pmode:0001 fmode:quiet\n");
         let modes = NvpModes::read(&sysroot).expect("read");
         assert_eq!(modes.current().map(|mode| mode.name.as_str()), Some("25W"));
+        assert_eq!(NvpModes::read_number(&sysroot), Some(1));
         put("var/lib/nvpmodel/status", "pmode:0009\n");
         assert_eq!(NvpModes::read(&sysroot).expect("read").current(), None);
     }

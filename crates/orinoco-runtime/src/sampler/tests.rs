@@ -2,6 +2,7 @@ use super::*;
 use crate::Quiet;
 use crate::event_log::EventLog;
 use crate::monitor::ListedStream;
+use crate::summary::unused_model;
 use orinoco_core::{ComputeUnit, LaneId, ModelId, StreamId, TimeSpan, WallTime};
 use orinoco_telemetry::{Stage, Telemetry};
 use std::fs;
@@ -75,6 +76,7 @@ impl Synthetic {
                 lane: index,
                 models: vec![model],
             };
+            monitor.directory_mut().add_model(model, unused_model(&listed.name, "tract", 1));
             monitor.directory_mut().join(stream, listed);
             let (mut spans, mut at) = (Vec::new(), 1_000 * MS);
             while at < end {
@@ -111,12 +113,21 @@ impl Synthetic {
 
     /// Samples until `end`, and returns the latest readings.
     fn run(&mut self, end: u64) -> Arc<Latest> {
+        self.run_with_change(end, u64::MAX, |_| {})
+    }
+
+    /// Samples until `end`, makes a change at a time, and returns the latest readings.
+    fn run_with_change(&mut self, end: u64, change_at: u64, change: impl FnOnce(&mut Self)) -> Arc<Latest> {
+        let mut change = Some(change);
         self.advance(Nanos(0));
         let feed = self.telemetry.subscribe_work().expect("nobody reads it");
         let sysroot = Sysroot::at(self.dir.path());
         let mut sampling = Sampling::new(&sysroot, INTERVAL, &Origin, feed, self.monitor.clone());
         let mut now = Nanos(0);
         while now.0 < end {
+            if let Some(change) = change.take_if(|_| now.0 >= change_at) {
+                change(self);
+            }
             self.advance(now);
             now = sampling.step(now);
         }
@@ -127,7 +138,13 @@ impl Synthetic {
 }
 
 fn put(root: &Path, name: &str, text: &str) {
-    fs::write(root.join("sys/class/hwmon/hwmon3").join(name), text).expect("written");
+    put_file(root, &format!("sys/class/hwmon/hwmon3/{name}"), text);
+}
+
+fn put_file(root: &Path, path: &str, text: &str) {
+    let path = root.join(path);
+    fs::create_dir_all(path.parent().expect("a folder")).expect("made");
+    fs::write(path, text).expect("written");
 }
 
 fn put_chip(root: &Path) {
@@ -166,6 +183,56 @@ fn energy_of_two_models_that_overlap_is_within_3_percent_of_the_closed_form() {
     assert!((seen / exact - 1.0).abs() <= 0.01, "{seen} instead of {exact} J");
     assert_eq!(latest.sensors.rails[0].name, "VDD_IN");
     assert_eq!(latest.sensors.rails[0].joules, Some(seen));
+}
+
+/// Runs a model that needs a third of its power from the middle of the run on, when a setting of the board changes, and checks
+/// the energy that is measured at the end.
+fn check_change(file: &str, before: &str, after: &str) {
+    const END: u64 = 600_000 * MS;
+    let mut board = Synthetic::new(&[(9.0, 30 * MS, 140 * MS)], END);
+    put_file(board.dir.path(), file, before);
+    let change = |board: &mut Synthetic| {
+        put_file(board.dir.path(), file, after);
+        board.loads[0].watts = 3.0;
+    };
+    // In the middle between two looks at the settings.
+    let latest = board.run_with_change(END, END / 2 + 500 * MS, change);
+    let report = latest.energy.as_ref().unwrap_or_else(|why| panic!("{why}"));
+    let exact = 3.0 * board.loads[0].work as f64 * 1e-9;
+    let seen = report.models[0].per_item.unwrap_or_else(|why| panic!("{file}: {why}"));
+    assert!((seen.energy.to_f64() / exact - 1.0).abs() <= 0.03, "{file}: {seen:?} instead of {exact} J");
+    let total = report.models[0].total.unwrap_or_else(|why| panic!("{file}: {why}")).energy.to_f64();
+    let all = board.loads[0].emitted as f64 * 2.0 * exact;
+    assert!(
+        (total / all - 1.0).abs() <= 0.05,
+        "{file}: {total} J instead of {all} J, half at three times the power"
+    );
+}
+
+#[test]
+fn energy_after_a_change_of_the_power_mode_or_a_clock_limit_is_measured_from_new() {
+    check_change("var/lib/nvpmodel/status", "pmode:0002 fmode:quiet\n", "pmode:0000 fmode:quiet\n");
+    check_change("sys/class/devfreq/17000000.gpu/max_freq", "918000000\n", "306000000\n");
+    check_change("sys/devices/system/cpu/cpufreq/policy0/scaling_min_freq", "1728000\n", "115200\n");
+}
+
+#[test]
+fn a_limit_that_cannot_be_read_for_a_while_has_not_changed() {
+    let dir = tempfile::tempdir().expect("temporary folder");
+    let sysroot = Sysroot::at(dir.path());
+    let file = "sys/class/devfreq/17000000.gpu/max_freq";
+    let mut settings = PowerSettings::default();
+    let mut is_changed = |text: &str| {
+        put_file(dir.path(), file, text);
+        let mut snapshot = Snapshot::default();
+        Sensors::discover(&sysroot).read(Nanos(0), &mut snapshot);
+        settings.update(&sysroot, &snapshot)
+    };
+    assert!(!is_changed("918000000"), "it is known for the first time");
+    assert!(!is_changed("nonsense"));
+    assert!(!is_changed("918000000"));
+    assert!(is_changed("306000000"));
+    assert!(!is_changed("306000000"));
 }
 
 #[test]
