@@ -306,8 +306,8 @@ fn energy_of_models(directory: &Directory, report: &EnergyReport) -> Vec<Metric>
         Gauge,
         "Energy of one image in a stage, above the idle power of the board.",
     );
-    for model in &report.models {
-        let Some(listed) = directory.models.get(&model.model) else { continue };
+    for (id, listed) in directory.models_by_name() {
+        let Some(model) = report.models.iter().find(|model| model.model == id) else { continue };
         if let Ok(figure) = &model.per_item {
             of_models.add(&[("model", &listed.name)], MetricValue::Number(figure.energy.to_f64()));
             bars.add(&[("model", &listed.name)], MetricValue::Number(figure.half_width.to_f64()));
@@ -328,8 +328,8 @@ fn energy_of_streams(directory: &Directory, report: &EnergyReport) -> Vec<Metric
         Gauge,
         "Energy of one frame in a stage of all models, above the idle power of the board.",
     );
-    for stream in &report.streams {
-        let Some(listed) = directory.streams.get(&stream.stream) else { continue };
+    for (id, listed) in directory.streams_by_name() {
+        let Some(stream) = report.streams.iter().find(|stream| stream.stream == id) else { continue };
         if let Ok(figure) = &stream.per_frame {
             of_streams.add(&[("stream", &listed.name)], MetricValue::Number(figure.energy.to_f64()));
         }

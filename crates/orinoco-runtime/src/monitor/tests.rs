@@ -1,5 +1,6 @@
 use super::*;
 use crate::Quiet;
+use orinoco_api::ModelSummary;
 use orinoco_core::{ComputeUnit, Joules, LaneId, ModelId, Nanos, Signal, StreamId, TimeSpan, WallTime};
 use orinoco_telemetry::energy::{
     Covers, EnergyReport, Estimate, Figure, Losses, ModelEnergy, NotMeasured, RailEnergy, StageEnergy,
@@ -45,11 +46,7 @@ impl Run {
         let events = Arc::new(EventLog::new(Arc::new(Quiet), clock.clone()));
         let monitor = Monitor::new(clock.clone(), telemetry.clone(), events, "yard");
         let model = telemetry.add_model();
-        let summary = r#"{"name": "person", "file": "models/person/3/model.onnx", "engine": "tract",
-                          "engine_version": "0.22", "batch": 4, "pictures": 0, "replays": 0, "stages": [],
-                          "refused": []}"#;
-        let summary = serde_json::from_str(summary).expect("it is one");
-        monitor.directory_mut().add_model(model, summary);
+        monitor.directory_mut().add_model(model, person());
         let mut run = Self { clock, telemetry, monitor, stream: StreamId(0), model };
         run.stream = run.join("gate");
         run
@@ -103,6 +100,13 @@ impl Run {
     }
 }
 
+fn person() -> ModelSummary {
+    let summary = r#"{"name": "person", "file": "models/person/3/model.onnx", "engine": "tract",
+                      "engine_version": "0.22", "batch": 4, "pictures": 0, "replays": 0, "stages": [],
+                      "refused": []}"#;
+    serde_json::from_str(summary).expect("it is one")
+}
+
 #[test]
 fn a_status_shows_streams_models_and_lanes() {
     let run = Run::new();
@@ -154,12 +158,17 @@ fn totals_keep_what_a_stream_had_and_its_series_end() {
 fn a_name_that_joins_before_its_old_stream_has_ended_is_one_series() {
     let run = Run::new();
     run.frame(0);
-    run.join("gate");
+    let model = run.telemetry.add_model();
+    run.monitor.directory_mut().add_model(model, person());
+    let stream = run.join("gate");
+    measure_energy(&run, &[run.model, model], &[run.stream, stream]);
     let metrics = run.monitor.metrics(true);
     for metric in &metrics {
         let labels: BTreeSet<_> = metric.series.iter().map(|series| series.labels.clone()).collect();
         assert_eq!(labels.len(), metric.series.len(), "{}", metric.name);
     }
+    let energy = run.value("orinoco_stream_energy_per_frame_joules", &[("stream", "gate")]);
+    assert!(energy.is_some(), "the energy of the latest stream is shown");
     let total = run.value("orinoco_frames_out_total", &[]);
     assert_eq!(total, Some(MetricValue::Number(1.0)), "the total has both");
 }
@@ -236,7 +245,7 @@ fn every_metric_is_documented_and_the_dashboard_and_the_alerts_ask_for_no_other(
     run.frame(0);
     run.telemetry.stream(run.stream).drop_frame(1, DropCause::DropOldest, Nanos(0));
     run.monitor.directory_mut().set_memory(1, 2);
-    measure_energy(&run);
+    measure_energy(&run, &[run.model], &[run.stream]);
     let documented: BTreeSet<&str> = names_in(PAGE);
     for metric in run.monitor.metrics(true) {
         let name = metric.name.strip_suffix("_count").unwrap_or(metric.name);
@@ -258,24 +267,24 @@ fn energy_of(joules: f64) -> Figure {
     Ok(Estimate { energy, half_width: bar, statistical: bar, systematic: Joules::ZERO, shared: 0.0 })
 }
 
-/// Sets a report in which an image takes 0.5 J, 0.4 J of it for the inference; its preprocessing is not measured.
-fn measure_energy(run: &Run) {
+/// Sets a report in which an image of each model takes 0.5 J, 0.4 J of it for the inference; its preprocessing is not measured.
+fn measure_energy(run: &Run, models: &[ModelId], streams: &[StreamId]) {
     let stages = |infer| {
         vec![
             StageEnergy { stage: Stage::Preprocess, per_item: Err(NotMeasured::TooUncertain) },
             StageEnergy { stage: Stage::Infer, per_item: energy_of(infer) },
         ]
     };
-    let model = ModelEnergy {
-        model: run.model,
+    let of_model = |model: &ModelId| ModelEnergy {
+        model: *model,
         items: 1,
         per_item: energy_of(0.5),
         total: energy_of(0.5),
         items_unmeasured: 0,
         stages: stages(0.4),
     };
-    let stream = StreamEnergy {
-        stream: run.stream,
+    let of_stream = |stream: &StreamId| StreamEnergy {
+        stream: *stream,
         frames: 1,
         per_frame: energy_of(0.6),
         total: energy_of(0.6),
@@ -293,8 +302,8 @@ fn measure_energy(run: &Run) {
             unmeasured,
         },
         baseline: Err(NotMeasured::NeverIdle),
-        models: vec![model],
-        streams: vec![stream],
+        models: models.iter().map(of_model).collect(),
+        streams: streams.iter().map(of_stream).collect(),
         losses: Losses::default(),
     };
     run.monitor.readings().set(Latest { energy: Ok(Arc::new(report)), ..Latest::default() });
@@ -304,7 +313,7 @@ fn measure_energy(run: &Run) {
 fn energy_is_shown_by_model_stream_and_stage() {
     let run = Run::new();
     run.frame(0);
-    measure_energy(&run);
+    measure_energy(&run, &[run.model], &[run.stream]);
     let status = run.monitor.status();
     let (model, stream) = (&status.models[0], &status.streams[0]);
     let millijoules =
