@@ -402,9 +402,9 @@ pub struct Dump {
     pub status: Status,
     /// All events that are kept, oldest first.
     pub events: Vec<EventJson>,
-    /// Latest records of the data plane since the dump before, oldest first.
+    /// Latest records of the data plane, oldest first.
     pub trace: Vec<TraceEntry>,
-    /// Number of records that the trace has lost since the dump before, because newer ones took their place.
+    /// Number of earlier records of the run that the trace no longer holds, because newer ones took their place.
     pub trace_lost: u64,
 }
 

@@ -90,8 +90,7 @@ impl Monitor {
         self.0.events.notify(Box::new(on_event));
     }
 
-    /// Returns the post-mortem of the run, for a `reason`: `request`, `stuck` or `crash`. It takes the records out of the trace,
-    /// so the next one has those that come after; a subscriber of the trace has them all.
+    /// Returns the post-mortem of the run, for a `reason`: `request`, `stuck` or `crash`. It takes nothing from the next one.
     pub fn dump(&self, reason: &str) -> Dump {
         dump::of(&self.0, reason)
     }

@@ -5,8 +5,8 @@
 //! of the latest records, and the feed of work lose records, and they count the lost ones.
 //!
 //! Emitting allocates nothing. A stream's fold takes 0.67 MB, of which 0.26 MB are for its windows, and a model's
-//! 0.28 MB; the trace takes 0.9 MB, as much again for the post-mortem while an exporter reads it, and the feed of work 1.4 MB
-//! once somebody has read it.
+//! 0.28 MB; the trace takes 0.9 MB, as much again once a post-mortem was made or an exporter reads it, and the feed of work
+//! 1.4 MB once somebody has read it.
 //!
 //! Read first: [`Telemetry`] (creates the handles that emit), [`Record`] (emitted for frames and batches), [`StreamFold`]
 //! (counters and percentiles of one stream) and [`Event`] (reported to an operator at once).

@@ -119,9 +119,9 @@ impl Telemetry {
         WorkFeed::start(&self.work)
     }
 
-    /// Removes the latest records from the trace, and returns them.
-    pub fn take_trace(&self) -> Trace {
-        self.trace.take()
+    /// Returns the latest records.
+    pub fn trace(&self) -> Trace {
+        self.trace.latest()
     }
 
     /// Subscribes to the trace from now on; `None` if there is a subscriber. Emitting costs the same with one.
@@ -494,7 +494,7 @@ mod tests {
         drop(emitter);
         let counts = stream.read(|fold| (fold.frames_in, fold.dropped(DropCause::LostAtSource)));
         assert_eq!(counts, (36, 35));
-        assert_eq!(telemetry.take_trace().records.len(), 2);
+        assert_eq!(telemetry.trace().records.len(), 2);
     }
 
     #[test]

@@ -22,30 +22,30 @@ pub(crate) struct TraceRing {
     backlogs: Mutex<Backlogs>,
 }
 
-/// Records taken out of the trace of a run.
+/// Records of the trace of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Trace {
-    /// The records. Those of [`Telemetry::take_trace`](crate::Telemetry::take_trace) are in the order of [`Record::at`], those
-    /// of a [`TraceFeed`] in the order in which they were emitted.
+    /// The records. Those of [`Telemetry::trace`](crate::Telemetry::trace) are in the order of [`Record::at`], those of a
+    /// [`TraceFeed`] in the order in which they were emitted.
     pub records: Vec<Record>,
-    /// Number of records that were overwritten since the trace was last taken.
+    /// Number of records before these that newer ones have replaced: since the start of the run, or since the feed was last
+    /// read.
     pub lost: u64,
 }
 
-/// Feed of the trace to a reader on another thread, which an exporter uses. It takes nothing from the post-mortem, which has the
-/// same records.
+/// Feed of the trace to a reader on another thread, which an exporter uses. Post-mortems have the same records.
 pub struct TraceFeed(Arc<TraceRing>);
 
-/// Records for each of the two readers of a ring.
+/// Records that were taken out of a ring.
 #[derive(Default)]
 struct Backlogs {
-    /// Records for the next post-mortem.
-    dump: Backlog,
+    /// Latest records of the run, which every post-mortem copies.
+    latest: Backlog,
     /// Records for the feed; `None` while nobody reads it.
     feed: Option<Backlog>,
 }
 
-/// Records that wait for their reader.
+/// Latest records, and the number of those before them that it does not hold.
 #[derive(Default)]
 struct Backlog {
     records: VecDeque<Record>,
@@ -78,11 +78,13 @@ impl TraceRing {
         }
     }
 
-    /// Takes out the records that are there now, for the post-mortem. Records that arrive meanwhile stay.
-    pub(crate) fn take(&self) -> Trace {
+    /// Copies the latest records, for a post-mortem. The next one has them, too, as far as no newer ones have come.
+    pub(crate) fn latest(&self) -> Trace {
         let mut backlogs = self.backlogs.lock();
         self.drain(&mut backlogs);
-        let mut trace = backlogs.dump.take();
+        let Backlog { records, lost } = &backlogs.latest;
+        let mut trace = Trace { records: records.iter().copied().collect(), lost: *lost };
+        drop(backlogs);
         // Threads emit at the same time, and a span is emitted after the records within it.
         trace.records.sort_by_key(Record::at);
         trace
@@ -101,12 +103,12 @@ impl TraceRing {
 
     /// Moves the records of the ring to the backlogs.
     fn drain(&self, backlogs: &mut Backlogs) {
-        let Backlogs { dump, feed } = backlogs;
+        let Backlogs { latest, feed } = backlogs;
         let taken: Vec<Record> = std::iter::from_fn(|| self.records.pop()).take(self.records.len()).collect();
         let lost = self.lost.swap(0, Ordering::Relaxed);
-        dump.lost += lost;
-        dump.records.extend(&taken);
-        dump.trim(self.records.capacity());
+        latest.lost += lost;
+        latest.records.extend(&taken);
+        latest.trim(self.records.capacity());
         if let Some(feed) = feed {
             if lost > 0 {
                 // What was lost lies before the records taken now. The feed has no gap within one reading.
@@ -166,10 +168,21 @@ mod tests {
     fn the_oldest_records_are_lost_and_counted() {
         let ring = TraceRing::new(3);
         [1, 0, 4, 3, 2].into_iter().for_each(|seq| ring.push(record(seq)));
-        let Trace { records, lost } = ring.take();
+        let Trace { records, lost } = ring.latest();
         assert_eq!((records, lost), (vec![record(2), record(3), record(4)], 2));
-        let Trace { records, lost } = ring.take();
-        assert_eq!((records.len(), lost), (0, 0));
+    }
+
+    #[test]
+    fn each_post_mortem_has_the_latest_records_however_often_one_is_made() {
+        let ring = TraceRing::new(4);
+        (0..5).for_each(|seq| ring.push(record(seq)));
+        for _ in 0..3 {
+            assert_eq!(numbers(ring.latest()), (vec![1, 2, 3, 4], 1));
+        }
+        (5..7).for_each(|seq| ring.push(record(seq)));
+        assert_eq!(numbers(ring.latest()), (vec![3, 4, 5, 6], 3));
+        (7..20).for_each(|seq| ring.push(record(seq)));
+        assert_eq!(numbers(ring.latest()), (vec![16, 17, 18, 19], 16));
     }
 
     fn numbers(trace: Trace) -> (Vec<u64>, u64) {
@@ -186,15 +199,15 @@ mod tests {
         push(2..4);
         assert_eq!(numbers(feed.read()), (vec![2, 3], 0), "those from the subscription on");
         push(4..6);
-        assert_eq!(numbers(ring.take()), (vec![2, 3, 4, 5], 2), "the latest four");
+        assert_eq!(numbers(ring.latest()), (vec![2, 3, 4, 5], 2), "the latest four");
         push(6..7);
-        assert_eq!(numbers(feed.read()), (vec![4, 5, 6], 0), "also those that the post-mortem took");
-        assert_eq!(numbers(ring.take()), (vec![6], 0));
+        assert_eq!(numbers(feed.read()), (vec![4, 5, 6], 0), "also those that the post-mortem has");
+        assert_eq!(numbers(ring.latest()), (vec![3, 4, 5, 6], 3));
         drop(feed);
         push(7..9);
         let mut feed = ring.subscribe().expect("its reader has gone");
         assert_eq!(numbers(feed.read()), (vec![], 0));
-        assert_eq!(numbers(ring.take()), (vec![7, 8], 0));
+        assert_eq!(numbers(ring.latest()), (vec![5, 6, 7, 8], 5));
     }
 
     #[test]
@@ -202,14 +215,14 @@ mod tests {
         let ring = Arc::new(TraceRing::new(4));
         let mut feed = ring.subscribe().expect("nobody reads it");
         (0..2).for_each(|seq| ring.push(record(seq)));
-        ring.take();
+        ring.latest();
         // Of eight, the ring overwrites four; the two that the feed has are older than these.
         (2..10).for_each(|seq| ring.push(record(seq)));
         assert_eq!(numbers(feed.read()), (vec![6, 7, 8, 9], 6));
         // A reader that is away for long has no more than the ring.
         for _ in 0..5 {
             (0..3).for_each(|seq| ring.push(record(seq)));
-            ring.take();
+            ring.latest();
         }
         let Trace { records, lost } = feed.read();
         assert_eq!((records.len(), lost), (4, 11));

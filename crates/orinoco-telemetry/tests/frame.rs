@@ -90,7 +90,7 @@ fn threads_lose_no_count_and_the_trace_counts_what_it_loses() {
     for lane in 0..THREADS {
         assert_eq!(telemetry.lane(LaneId(lane)).read(|fold| (fold.batches, fold.frames)), (FRAMES, FRAMES));
     }
-    let trace = telemetry.take_trace();
+    let trace = telemetry.trace();
     let emitted = frames as usize * RECORDS;
     assert_eq!(trace.records.len() + trace.lost as usize, emitted);
     assert!(trace.records.is_sorted_by_key(Record::at));

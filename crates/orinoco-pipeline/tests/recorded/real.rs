@@ -196,7 +196,7 @@ pub(crate) fn run(queues: &[(StreamQueue, usize)], seed: u64) -> Vec<Record> {
     for thread in threads.into_inner().expect("whole") {
         thread.join().expect("it does not panic");
     }
-    let trace = telemetry.take_trace();
+    let trace = telemetry.trace();
     assert_eq!(trace.lost, 0, "the whole run is in the trace");
     trace.records
 }

@@ -15,7 +15,7 @@ use super::view::View;
 
 pub(super) fn of(view: &View, reason: &str) -> Dump {
     let status = status::of(view);
-    let Trace { records, lost } = view.telemetry.take_trace();
+    let Trace { records, lost } = view.telemetry.trace();
     let directory = view.directory();
     Dump {
         schema: DUMP_SCHEMA.to_owned(),
