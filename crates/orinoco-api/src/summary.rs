@@ -88,6 +88,10 @@ pub struct StreamSummary {
     /// Energy of one frame in all models, above the idle power; absent where the board measures no power.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub energy_per_frame: Option<EnergyFigure>,
+    /// Energy of all frames in all models, above the idle power, in joules, without what could not be measured; absent where
+    /// nothing was measured.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub energy_j: Option<f64>,
     /// Counts of tracked objects; absent where tracking is disabled.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub tracked: Option<TrackedSummary>,
@@ -110,6 +114,23 @@ pub struct StreamTotals {
     pub dropped: Vec<Dropped>,
     /// Scheduled reconnections: one after each loss of a source and after each failed attempt.
     pub reconnects: u64,
+    /// Frames later than their stream's bound.
+    #[serde(default)]
+    pub late: u64,
+    /// Detected objects of all models.
+    #[serde(default)]
+    pub detections: u64,
+    /// Processor time of the decoders in milliseconds, of the streams of which it is known; absent where it is known of none.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub decoder_cpu_ms: Option<f64>,
+    /// Energy of all frames in all models, above the idle power, in joules, without what could not be measured; absent where
+    /// nothing was measured.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub energy_j: Option<f64>,
+    /// Counts of tracked objects, of the first 100 zones and lines by name and of "(others)"; absent where no stream tracked
+    /// objects.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub tracked: Option<TrackedSummary>,
 }
 
 /// Counts of tracked objects, for all models.
@@ -216,6 +237,10 @@ pub struct ModelSummary {
     /// Energy of one image above the idle power; absent where the board measures no power.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub energy_per_image: Option<EnergyFigure>,
+    /// Energy of all images above the idle power, in joules, without what could not be measured; absent where nothing was
+    /// measured.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub energy_j: Option<f64>,
     /// Seat of the cluster that executes the model for this board; absent if this board executes it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub remote: Option<RemoteSummary>,

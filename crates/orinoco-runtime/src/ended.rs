@@ -1,20 +1,22 @@
 //! Streams that have ended. The latest are kept in full, and only totals of the older ones, so that the memory of a daemon
 //! does not grow with millions of streams.
 
-use std::collections::{BTreeMap, VecDeque};
+mod totals;
+
+use std::collections::VecDeque;
 use std::path::PathBuf;
 
-use orinoco_api::{Dropped, StreamSummary, StreamTotals};
+use orinoco_api::{Dropped, LineSummary, StreamSummary, StreamTotals, TrackedSummary, ZoneSummary};
 use orinoco_core::{Diagnosis, StreamId};
+
+use totals::{OTHERS, Totals, add_known, entry_of};
 
 /// Maximum number of ended streams that are kept in full, at about 2 KiB each: more than a person reads.
 const FULL_MAX: usize = 1000;
-/// Maximum number of names under which older streams are added up. The totals of further names are one entry.
-const NAMES_MAX: usize = 1000;
+/// Maximum number of zones, and of lines, in the totals of a name. The counts of further ones are one entry.
+const COUNTED_MAX: usize = 100;
 /// Maximum number of faults of older streams: the first ones are kept, because they show how it began.
 const FAULTS_MAX: usize = 1000;
-/// Name of the entry for names beyond [`NAMES_MAX`].
-const OTHERS: &str = "(others)";
 
 /// Stream that has ended.
 pub(crate) struct EndedStream {
@@ -34,7 +36,7 @@ pub(crate) struct EndedStream {
 #[derive(Default)]
 pub(crate) struct EndedStreams {
     latest: VecDeque<EndedStream>,
-    totals: BTreeMap<String, StreamTotals>,
+    totals: Totals<StreamTotals>,
     older_faults: Vec<Diagnosis>,
     older_was_stopped: bool,
     frames_in: u64,
@@ -68,19 +70,22 @@ impl EndedStreams {
         let scratch_size = FAULTS_MAX.saturating_sub(self.older_faults.len());
         self.older_faults.extend(faults.into_iter().take(scratch_size));
         self.older_was_stopped |= was_stopped;
-        let is_known = self.totals.contains_key(&summary.name) || self.totals.len() < NAMES_MAX;
-        let name = if is_known { summary.name } else { OTHERS.to_owned() };
-        let empty = || StreamTotals { name: name.clone(), ..StreamTotals::default() };
-        let total = self.totals.entry(name.clone()).or_insert_with(empty);
+        let total = self.totals.of(&summary.name, |name| StreamTotals { name, ..StreamTotals::default() });
         total.streams += 1;
         total.frames_in += summary.frames_in;
         total.frames_out += summary.frames_out;
         total.reconnects += summary.reconnects;
+        total.late += summary.late;
+        total.detections += summary.detections;
+        add_known(&mut total.decoder_cpu_ms, summary.decoder_cpu_ms);
+        add_known(&mut total.energy_j, summary.energy_j);
         for Dropped { cause, frames } in summary.dropped {
-            match total.dropped.iter_mut().find(|dropped| dropped.cause == cause) {
-                Some(dropped) => dropped.frames += frames,
-                None => total.dropped.push(Dropped { cause, frames }),
-            }
+            let is_it = |dropped: &Dropped| dropped.cause == cause;
+            entry_of(&mut total.dropped, is_it, || Dropped { cause: cause.clone(), frames: 0 }).frames +=
+                frames;
+        }
+        if let Some(tracked) = summary.tracked {
+            add_tracked(total.tracked.get_or_insert_default(), &tracked);
         }
     }
 
@@ -105,7 +110,7 @@ impl EndedStreams {
         latest.sort_by_key(|ended| ended.id);
         let mut all = AllEnded {
             streams: Vec::new(),
-            totals: self.totals.into_values().collect(),
+            totals: self.totals.into_all(),
             files: Vec::new(),
             incomplete: Vec::new(),
             faults: self.older_faults,
@@ -122,15 +127,54 @@ impl EndedStreams {
     }
 }
 
+/// Adds the counts of tracked objects of a stream to those of its name.
+fn add_tracked(total: &mut TrackedSummary, of: &TrackedSummary) {
+    total.objects += of.objects;
+    for zone in &of.zones {
+        let sum = counted(&mut total.zones, &zone.name, |zone: &mut ZoneSummary| &mut zone.name);
+        sum.inside += zone.inside;
+        sum.appeared += zone.appeared;
+        sum.entered += zone.entered;
+        sum.left += zone.left;
+        sum.vanished += zone.vanished;
+    }
+    for line in &of.lines {
+        let sum = counted(&mut total.lines, &line.name, |line: &mut LineSummary| &mut line.name);
+        sum.a_to_b += line.a_to_b;
+        sum.b_to_a += line.b_to_a;
+    }
+}
+
+/// Returns the counts to which those of a zone or line with this name are added.
+fn counted<'a, T: Default>(
+    all: &'a mut Vec<T>,
+    name: &str,
+    name_of: impl Fn(&mut T) -> &mut String,
+) -> &'a mut T {
+    let find = |all: &mut Vec<T>, name: &str| all.iter_mut().position(|entry| name_of(entry) == name);
+    let name = if all.len() < COUNTED_MAX || find(all, name).is_some() { name } else { OTHERS };
+    let index = find(all, name).unwrap_or_else(|| {
+        let mut entry = T::default();
+        name.clone_into(name_of(&mut entry));
+        all.push(entry);
+        all.len() - 1
+    });
+    &mut all[index]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use totals::NAMES_MAX;
 
     fn ended(id: u32, name: &str) -> EndedStream {
         let summary = serde_json::json!({
             "name": name, "source": "test://ball", "state": "ended", "frames_in": 3, "frames_out": 2,
-            "dropped": [{ "cause": "sink-behind", "frames": 1 }], "late": 0, "reconnects": 1, "fps": 1.0,
-            "detections": 0, "stages": [],
+            "dropped": [{ "cause": "sink-behind", "frames": 1 }], "late": 1, "reconnects": 1, "fps": 1.0,
+            "detections": 5, "decoder_cpu_ms": 0.5, "energy_j": 0.25, "stages": [],
+            "tracked": { "objects": 2, "zones": [{ "name": "door", "inside": 1, "appeared": 2, "entered": 3,
+                                                   "left": 3, "vanished": 1 }],
+                         "lines": [{ "name": format!("line {}", id / 2), "a_to_b": 4, "b_to_a": 1 }] },
         });
         let summary = serde_json::from_value(summary).expect("it is one");
         let (paths, files, incomplete, faults) =
@@ -151,6 +195,16 @@ mod tests {
         assert_eq!(totals, [("even", 2000, 6000), ("odd", 2000, 6000)]);
         let total = &all.totals[0];
         assert_eq!((total.frames_out, total.reconnects, total.dropped[0].frames), (4000, 2000, 2000));
+        assert_eq!((total.late, total.detections), (2000, 10_000));
+        assert_eq!((total.decoder_cpu_ms, total.energy_j), (Some(1000.0), Some(500.0)));
+        let tracked = total.tracked.as_ref().expect("they tracked");
+        let zone = &tracked.zones[0];
+        assert_eq!((tracked.objects, tracked.zones.len(), &*zone.name), (4000, 1, "door"));
+        let counts = (zone.inside, zone.appeared, zone.entered, zone.left, zone.vanished);
+        assert_eq!(counts, (2000, 4000, 6000, 6000, 2000));
+        // Each stream has a line with another name.
+        let last = tracked.lines.last().expect("there are");
+        assert_eq!((tracked.lines.len(), &*last.name, last.a_to_b), (COUNTED_MAX + 1, OTHERS, 4 * 1900));
     }
 
     #[test]

@@ -450,13 +450,13 @@ impl Shell {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         stream.has_ended = true;
         self.context.shared.served.remove(id);
-        let energy = energy_of_stream(&self.monitor.readings().latest(), id);
+        let (energy_per_frame, energy_j) = energy_of_stream(&self.monitor.readings().latest(), id);
         let mut directory = self.monitor.directory_mut();
         let fold = self.context.shared.telemetry.remove_stream(id).unwrap_or_default();
         directory.end(id, &fold);
         drop(directory);
         let mut summary = summarise_stream(&stream.shown, &fold);
-        summary.energy_per_frame = energy;
+        (summary.energy_per_frame, summary.energy_j) = (energy_per_frame, energy_j);
         summary.tracked = stream.counted.take().map(|counted| counted.summary());
         let StreamEnd { source, sink } = outcome;
         let was_stopped = matches!(source, Ok(SourceEnd::Stopped | SourceEnd::LaneEnded));
@@ -485,11 +485,11 @@ impl Shell {
     /// Keeps the figures of models that are not used any more.
     fn end_models(&mut self, models: impl IntoIterator<Item = (ModelId, KnownModel)>) {
         for (id, known) in models {
-            let energy = energy_of_model(&self.monitor.readings().latest(), id);
+            let (energy_per_image, energy_j) = energy_of_model(&self.monitor.readings().latest(), id);
             self.monitor.directory_mut().remove_model(id);
             let fold = self.context.shared.telemetry.remove_model(id).unwrap_or_default();
-            let summary = ModelSummary { energy_per_image: energy, ..with_times(known.summary, &fold) };
-            self.ended_models.push_back((id, summary));
+            let summary = with_times(known.summary, &fold);
+            self.ended_models.push_back((id, ModelSummary { energy_per_image, energy_j, ..summary }));
         }
         while self.ended_models.len() > ENDED_MODELS_MAX {
             self.ended_models.pop_front();

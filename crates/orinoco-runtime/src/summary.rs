@@ -10,6 +10,7 @@ use orinoco_api::{
 use orinoco_board::{BoardModel, SeatSpec};
 use orinoco_core::{Choice, Diagnosis, ModelId, StreamId};
 use orinoco_memory::{Budget, Plan};
+use orinoco_telemetry::energy::Figure;
 use orinoco_telemetry::{DropCause, MissCause, ModelFold, RemoteFold, Stage, StreamFold};
 
 use crate::LoadedModel;
@@ -83,6 +84,7 @@ pub(crate) fn unused_model(name: &str, engine: &str, batch: usize) -> ModelSumma
         graph_fallbacks: 0,
         not_finite: 0,
         energy_per_image: None,
+        energy_j: None,
         remote: None,
         refused: Vec::new(),
     }
@@ -140,18 +142,22 @@ pub(crate) fn power_of(readings: &Latest) -> PowerSummary {
     }
 }
 
-/// Returns the energy of one frame of a stream; `None` where the board measures no power.
-pub(crate) fn energy_of_stream(readings: &Latest, stream: StreamId) -> Option<EnergyFigure> {
-    let report = readings.energy.as_ref().ok()?;
-    let energy = report.streams.iter().find(|energy| energy.stream == stream)?;
-    Some(figure_json(&energy.per_frame))
+/// Returns the energy of one frame of a stream, and that of all its frames in joules; `None` where it is not measured.
+pub(crate) fn energy_of_stream(readings: &Latest, stream: StreamId) -> (Option<EnergyFigure>, Option<f64>) {
+    let Ok(report) = &readings.energy else { return (None, None) };
+    let energy = report.streams.iter().find(|energy| energy.stream == stream);
+    (energy.map(|energy| figure_json(&energy.per_frame)), energy.and_then(|energy| joules(&energy.total)))
 }
 
-/// Returns the energy of one image of a model; `None` where the board measures no power.
-pub(crate) fn energy_of_model(readings: &Latest, model: ModelId) -> Option<EnergyFigure> {
-    let report = readings.energy.as_ref().ok()?;
-    let energy = report.models.iter().find(|energy| energy.model == model)?;
-    Some(figure_json(&energy.per_item))
+/// Returns the energy of one image of a model, and that of all its images in joules; `None` where it is not measured.
+pub(crate) fn energy_of_model(readings: &Latest, model: ModelId) -> (Option<EnergyFigure>, Option<f64>) {
+    let Ok(report) = &readings.energy else { return (None, None) };
+    let energy = report.models.iter().find(|energy| energy.model == model);
+    (energy.map(|energy| figure_json(&energy.per_item)), energy.and_then(|energy| joules(&energy.total)))
+}
+
+fn joules(figure: &Figure) -> Option<f64> {
+    figure.as_ref().ok().map(|estimate| estimate.energy.to_f64())
 }
 
 pub(crate) fn summarise_stream(source: &str, fold: &StreamFold) -> StreamSummary {
@@ -177,6 +183,7 @@ pub(crate) fn summarise_stream(source: &str, fold: &StreamFold) -> StreamSummary
         fps: fold.fps(),
         detections: fold.detections,
         energy_per_frame: None,
+        energy_j: None,
         tracked: None,
         stages: stages
             .filter(|(_, h)| h.count() > 0)
