@@ -73,6 +73,6 @@ pub use status::{
 };
 pub use summary::{
     Dropped, EndState, LaneMemory, LineSummary, MemorySummary, MissedImages, ModelMemory, ModelSummary,
-    PlannedMemory, PowerSummary, RefusedJson, RemoteSummary, SUMMARY_SCHEMA, StageSummary, StreamSummary,
-    StreamTotals, Summary, TrackedSummary, ZoneSummary,
+    ModelTotals, PlannedMemory, PowerSummary, RefusedJson, RemoteSummary, SUMMARY_SCHEMA, StageSummary,
+    StreamSummary, StreamTotals, Summary, TrackedSummary, ZoneSummary,
 };

@@ -25,8 +25,11 @@ pub struct Summary {
     /// Totals of streams that ended earlier, by name; absent where there are none.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub older_streams: Vec<StreamTotals>,
-    /// Models with their engines.
+    /// Models with their engines: those of the board at the end, and the last 1,000 that were removed before.
     pub models: Vec<ModelSummary>,
+    /// Totals of models that were removed earlier, by name; absent where there are none.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub older_models: Vec<ModelTotals>,
     /// Resident memory of the process.
     pub memory: MemorySummary,
     /// Power of the board.
@@ -246,6 +249,32 @@ pub struct ModelSummary {
     pub remote: Option<RemoteSummary>,
     /// Engines earlier in the order of preference, with the reason why each could not execute the model.
     pub refused: Vec<RefusedJson>,
+}
+
+/// Totals of the models with one name that were removed before those in `models`.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+pub struct ModelTotals {
+    /// Name of the models on the board; "(others)" for all names after the first 1,000.
+    pub name: String,
+    /// Number of models.
+    pub models: u64,
+    /// Number of images: frames, and objects in frames.
+    pub images: u64,
+    /// Number of inferences, each of one batch.
+    pub inferences: u64,
+    /// Launch sequences that the GPU's driver could not capture.
+    pub graph_fallbacks: u64,
+    /// Values that were left out because a model gave no finite number.
+    pub not_finite: u64,
+    /// Energy of all images above the idle power, in joules, without what could not be measured; absent where nothing was
+    /// measured.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub energy_j: Option<f64>,
+    /// Number of images that another seat of the cluster inferred.
+    pub remote_images: u64,
+    /// Images that another seat should have inferred and did not; causes without images are left out.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub missed: Vec<MissedImages>,
 }
 
 /// Images of a model that another seat of the cluster executes.

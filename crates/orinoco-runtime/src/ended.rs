@@ -1,6 +1,7 @@
-//! Streams that have ended. The latest are kept in full, and only totals of the older ones, so that the memory of a daemon
-//! does not grow with millions of streams.
+//! Streams and models that have ended. The latest are kept in full, and only totals of the older ones, so that the memory of a
+//! daemon does not grow with millions of streams. Read streams here, and models in `ended/models.rs`.
 
+mod models;
 mod totals;
 
 use std::collections::VecDeque;
@@ -9,6 +10,7 @@ use std::path::PathBuf;
 use orinoco_api::{Dropped, LineSummary, StreamSummary, StreamTotals, TrackedSummary, ZoneSummary};
 use orinoco_core::{Diagnosis, StreamId};
 
+pub(crate) use models::{AllModels, EndedModels};
 use totals::{OTHERS, Totals, add_known, entry_of};
 
 /// Maximum number of ended streams that are kept in full, at about 2 KiB each: more than a person reads.

@@ -22,7 +22,7 @@ use orinoco_uri::SourceKind;
 use crate::action::{Action, Applied, ChangeKind, Effect, Joined, Replaced, Rules, StreamEnd};
 use crate::apply::{Host, JoinFailure, apply};
 use crate::areas::LaneAreas;
-use crate::ended::{EndedStream, EndedStreams};
+use crate::ended::{EndedModels, EndedStream, EndedStreams};
 use crate::governor::GovernorThread;
 use crate::joining::{Joiner, RunningStream, reported_when_dropped};
 use crate::known::KnownModel;
@@ -49,8 +49,6 @@ use crate::threads::spawn;
 
 /// Number of frames after which pools, arenas and caches have their final size: memory stays flat afterwards.
 const WARM_FRAMES: u64 = 500;
-/// Maximum number of models in the summary that are no longer on the board; the latest ones are kept.
-const ENDED_MODELS_MAX: usize = 1000;
 
 pub(crate) type RunSupervisor = Supervisor<Box<Prepared>>;
 type RunEffect = Effect<Box<Prepared>>;
@@ -65,7 +63,7 @@ pub(crate) struct Shell {
     /// Whether the run ends when no output has a reader any more.
     end_unread: bool,
     board: RunningBoard<KnownModel>,
-    ended_models: VecDeque<(ModelId, ModelSummary)>,
+    ended_models: EndedModels,
     /// Scratch areas of lanes, if the board has a budget.
     areas: LaneAreas,
     lanes: Vec<Option<RunningLane>>,
@@ -135,7 +133,7 @@ impl Shell {
             end_unread,
             lanes: (0..board.lanes).map(|_| None).collect(),
             board: RunningBoard::new(board),
-            ended_models: VecDeque::new(),
+            ended_models: EndedModels::default(),
             areas: LaneAreas::default(),
             streams: BTreeMap::new(),
             joiner: Joiner::new(context.shared.clone()),
@@ -489,10 +487,7 @@ impl Shell {
             self.monitor.directory_mut().remove_model(id);
             let fold = self.context.shared.telemetry.remove_model(id).unwrap_or_default();
             let summary = with_times(known.summary, &fold);
-            self.ended_models.push_back((id, ModelSummary { energy_per_image, energy_j, ..summary }));
-        }
-        while self.ended_models.len() > ENDED_MODELS_MAX {
-            self.ended_models.pop_front();
+            self.ended_models.add(id, ModelSummary { energy_per_image, energy_j, ..summary });
         }
     }
 
@@ -518,12 +513,9 @@ impl Shell {
         let power = power_of(&self.monitor.readings().latest());
         let models = self.board.take_models();
         self.end_models(models);
-        let mut models = Vec::from(self.ended_models);
-        models.sort_by_key(|(id, _)| *id);
-        let models = models.into_iter().map(|(_, summary)| summary).collect();
         let board = self.board.name().to_owned();
         let results = Results { board, wall, by: supervisor.ended_by(), faults, memory, power };
-        summarise(results, self.ended.into_all(), models)
+        summarise(results, self.ended.into_all(), self.ended_models.into_all())
     }
 }
 

@@ -15,7 +15,7 @@ use orinoco_telemetry::{DropCause, MissCause, ModelFold, RemoteFold, Stage, Stre
 
 use crate::LoadedModel;
 use crate::action::EndedBy;
-use crate::ended::AllEnded;
+use crate::ended::{AllEnded, AllModels};
 use crate::monitor::{Latest, figure_json};
 use crate::percentiles::summarise_durations;
 
@@ -30,7 +30,7 @@ pub(crate) struct Results {
     pub(crate) power: PowerSummary,
 }
 
-pub(crate) fn summarise(results: Results, streams: AllEnded, models: Vec<ModelSummary>) -> Summary {
+pub(crate) fn summarise(results: Results, streams: AllEnded, models: AllModels) -> Summary {
     let shown = |path: &PathBuf| path.display().to_string();
     let Results { board, wall, by, mut faults, memory, power } = results;
     faults.extend(streams.faults);
@@ -46,7 +46,8 @@ pub(crate) fn summarise(results: Results, streams: AllEnded, models: Vec<ModelSu
         wall_s: wall.as_secs_f64(),
         streams: streams.streams,
         older_streams: streams.totals,
-        models,
+        models: models.models,
+        older_models: models.totals,
         memory,
         power,
         files: streams.files.iter().map(shown).collect(),

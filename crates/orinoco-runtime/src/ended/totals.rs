@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-/// Maximum number of names. The totals of further names are one entry.
+/// Maximum number of names of streams or models. The totals of further names are one entry.
 pub(super) const NAMES_MAX: usize = 1000;
 /// Name of the entry for all further names.
 pub(super) const OTHERS: &str = "(others)";
