@@ -46,7 +46,7 @@ fn needs_of_cameras_follow_from_their_format() {
     check(
         &format!("{camera}&format=MJPG"),
         4,
-        expect!["16 (12) x 6220800 + 0 [driver buffers of compressed frames]"],
+        expect!["16 (12) x 6220800 + 0 [driver buffers of compressed frames, decoder buffers]"],
     );
 }
 

@@ -20,7 +20,11 @@ pub(crate) fn camera_needs(address: &V4l2Address, queue_frames: usize) -> Source
             Payload::Raw(_) | Payload::Planes(_) => {
                 SourceNeeds { driver_bytes: u64::from(address.buffers) * slots.frame_bytes, ..slots }
             }
-            Payload::Jpeg => SourceNeeds { uncounted: vec!["driver buffers of compressed frames"], ..slots },
+            // Images are decoded into the slots.
+            Payload::Jpeg => {
+                let uncounted = vec!["driver buffers of compressed frames", "decoder buffers"];
+                SourceNeeds { uncounted, ..slots }
+            }
         }
     };
     match address.format {

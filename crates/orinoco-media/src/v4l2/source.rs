@@ -1,9 +1,11 @@
 //! Source of a V4L2 camera: opens it, reads frames, and opens it again after a loss.
 
-use std::io;
+use std::io::{self, Cursor};
 use std::sync::Arc;
 use std::time::Duration;
 
+use image::codecs::jpeg::JpegDecoder;
+use image::{ColorType, DynamicImage, ImageDecoder};
 use orinoco_core::{Clock, Diagnosis, FrameDesc, Nanos, Pts, PtsClock, codes};
 use orinoco_pipeline::{Frame, Poll, Slot, SlotPool, Source, SourceError};
 use orinoco_uri::V4l2Address;
@@ -208,24 +210,19 @@ impl V4l2Source {
         let (payload, geometry) = self.set_format(&device)?;
         self.set_rate(&device, &geometry)?;
         self.set_controls(&device)?;
-        let (desc, slot_bytes, strides) = match payload {
-            Payload::Raw(format) => {
-                let desc = raw_desc(format, &geometry);
-                (desc, desc.bytes_needed(), Vec::new())
-            }
+        let (desc, strides) = match payload {
+            Payload::Raw(format) => (raw_desc(format, &geometry), Vec::new()),
             Payload::Planes(format) => {
-                let desc = packed_desc(format, &geometry);
                 let next = "write another format=; `orinoco cameras` lists them";
                 let strides = strides(format, &geometry).map_err(|cause| self.permanent(cause, next))?;
-                (desc, desc.bytes_needed(), strides)
+                (packed_desc(format, &geometry), strides)
             }
-            // The decoder allocates its own memory.
-            Payload::Jpeg => (packed_desc(payload.frame_format(), &geometry), 0, Vec::new()),
+            Payload::Jpeg => (packed_desc(payload.frame_format(), &geometry), Vec::new()),
         };
         let ring = Ring::start(device, self.address.buffers, geometry.planes.len())
             .map_err(|error| self.failed(Operation::Step("starting it"), &error))?;
         let desc = FrameDesc { clock: PtsClock::Monotonic, ..desc };
-        let pool = SlotPool::new(self.slots, slot_bytes);
+        let pool = SlotPool::new(self.slots, desc.bytes_needed());
         Ok(Session { ring, payload, desc, strides, pool, last_sequence: None, jpegs: LiveCheck::default() })
     }
 }
@@ -357,7 +354,8 @@ impl Session {
         let slot = match self.payload {
             Payload::Jpeg => {
                 let mut slot = free()?;
-                slot.bytes = decode(filled.plane(0), &desc, &mut self.jpegs).map_err(FrameFault::Bad)?;
+                let jpeg = filled.plane(0);
+                decode(jpeg, &desc, &mut self.jpegs, &mut slot.bytes).map_err(FrameFault::Bad)?;
                 Slot::Owned(slot)
             }
             Payload::Planes(_) => {
@@ -469,18 +467,23 @@ fn whole(bytes: &[u8], needed: usize) -> Result<&[u8], String> {
     bytes.get(..needed).ok_or_else(|| format!("it sent {} bytes, not {needed}", bytes.len()))
 }
 
-/// Decodes a JPEG image to RGB. The error is a sentence: it is damaged or has another size.
-fn decode(jpeg: &[u8], desc: &FrameDesc, check: &mut LiveCheck) -> Result<Vec<u8>, String> {
+/// Decodes a JPEG image to the RGB frame that `desc` describes. The error is a sentence: it is damaged or has another size.
+fn decode(jpeg: &[u8], desc: &FrameDesc, check: &mut LiveCheck, out: &mut [u8]) -> Result<(), String> {
     if !check.is_whole(jpeg) {
         return Err("it sent a JPEG that was cut off".to_owned());
     }
-    let frame = image::load_from_memory_with_format(jpeg, image::ImageFormat::Jpeg)
-        .map_err(|error| format!("it sent a JPEG that cannot be decoded: {error}"))?;
-    let (made, wanted) = ((frame.width(), frame.height()), (desc.width, desc.height));
+    let unreadable = |error| format!("it sent a JPEG that cannot be decoded: {error}");
+    let decoder = JpegDecoder::new(Cursor::new(jpeg)).map_err(unreadable)?;
+    let (made, wanted) = (decoder.dimensions(), (desc.width, desc.height));
     if made != wanted {
         return Err(format!("it sent a JPEG of {}, not {}", size_text(made), size_text(wanted)));
     }
-    Ok(frame.into_rgb8().into_raw())
+    if decoder.color_type() == ColorType::Rgb8 {
+        return decoder.read_image(out).map_err(unreadable);
+    }
+    let grey = DynamicImage::from_decoder(decoder).map_err(unreadable)?;
+    out.copy_from_slice(&grey.into_rgb8());
+    Ok(())
 }
 
 /// Copies memory planes, each with the bytes from one of its rows to the next, one after another without padding. The
@@ -503,7 +506,6 @@ mod tests {
     use super::*;
     use orinoco_core::{PixelFormat, Signal, WallTime};
     use orinoco_pipeline::MonotonicClock;
-    use std::io::Cursor;
     use std::path::PathBuf;
     use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -554,21 +556,36 @@ mod tests {
         let mut jpeg = Cursor::new(Vec::new());
         image::RgbImage::new(64, 48).write_to(&mut jpeg, image::ImageFormat::Jpeg).expect("memory has room");
         let jpeg = jpeg.into_inner();
-        let check = |jpeg: &[u8], width: u32, expected: Result<usize, &str>| {
+        let check = |jpeg: &[u8], width: u32, expected: Result<(), &str>| {
             let desc = FrameDesc::packed(PixelFormat::Rgb, width, 48);
-            match (decode(jpeg, &desc, &mut LiveCheck::default()), expected) {
-                (Ok(bytes), Ok(expected)) => assert_eq!(bytes.len(), expected),
+            let mut slot = vec![0; desc.bytes_needed()];
+            match (decode(jpeg, &desc, &mut LiveCheck::default(), &mut slot), expected) {
                 (Err(why), Err(expected)) => assert!(why.starts_with(expected), "{why}"),
-                (found, expected) => panic!("{:?} instead of {expected:?}", found.map(|bytes| bytes.len())),
+                (found, expected) => assert_eq!(found, expected.map_err(str::to_owned)),
             }
         };
-        check(&jpeg, 64, Ok(64 * 48 * 3));
+        check(&jpeg, 64, Ok(()));
         check(&jpeg, 80, Err("it sent a JPEG of 64x48, not 80x48"));
         check(&jpeg[..100], 64, Err("it sent a JPEG that was cut off"));
         check(&jpeg[..jpeg.len() - 20], 64, Err("it sent a JPEG that was cut off"));
         // Drivers pad their buffers.
-        check(&[&jpeg[..], &[0; 64]].concat(), 64, Ok(64 * 48 * 3));
+        check(&[&jpeg[..], &[0; 64]].concat(), 64, Ok(()));
         check(&[], 64, Err("it sent a JPEG that cannot be decoded: "));
+    }
+
+    #[test]
+    fn a_jpeg_is_decoded_into_the_slot_whether_it_has_colours_or_not() {
+        let desc = FrameDesc::packed(PixelFormat::Rgb, 64, 48);
+        let check = |image: DynamicImage, expected: [u8; 3]| {
+            let mut jpeg = Cursor::new(Vec::new());
+            image.write_to(&mut jpeg, image::ImageFormat::Jpeg).expect("memory has room");
+            let mut slot = vec![0; desc.bytes_needed()];
+            decode(jpeg.get_ref(), &desc, &mut LiveCheck::default(), &mut slot).expect("it is whole");
+            let is_near = |pixel: &[u8]| pixel.iter().zip(expected).all(|(a, b)| a.abs_diff(b) <= 3);
+            assert!(slot.chunks_exact(3).all(is_near), "{:?} instead of {expected:?}", &slot[..3]);
+        };
+        check(image::RgbImage::from_pixel(64, 48, image::Rgb([200, 40, 90])).into(), [200, 40, 90]);
+        check(image::GrayImage::from_pixel(64, 48, image::Luma([120])).into(), [120; 3]);
     }
 
     #[test]
