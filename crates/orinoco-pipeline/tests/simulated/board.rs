@@ -112,8 +112,8 @@ impl<'s> Board<'s> {
         }
     }
 
-    /// Lets a stream join a lane, as its entry does.
-    pub(crate) fn join(&mut self, lane: usize) {
+    /// Lets a stream join a lane, as its entry does. Returns false if the lane refuses it.
+    pub(crate) fn join(&mut self, lane: usize) -> bool {
         let index = self.streams.len();
         let id = StreamId(index.try_into().expect("a few streams"));
         let (source, sinks) = (self.add_task(Role::Source(index)), self.add_task(Role::Sinks(index)));
@@ -130,28 +130,33 @@ impl<'s> Board<'s> {
             stream.is_over = true;
             stream.sinks.end();
         }
+        joined.is_ok()
     }
 
-    /// Asks one stream to end.
-    pub(crate) fn stop(&mut self, stream: usize) {
+    /// Asks one stream to end. Returns whether it had not been asked before, and not ended by itself.
+    pub(crate) fn stop(&mut self, stream: usize) -> bool {
         let stopped = &mut self.streams[stream];
+        let is_first = !stopped.is_stopping && !stopped.is_over;
         stopped.is_stopping = true;
         let (source, lane) = (stopped.source, self.lanes[stopped.lane].task);
         self.simulator.note(|| format!("stop stream {stream}"));
         // Those that wait for the request are its source and a lane that waits for its sinks.
         self.simulator.notify(source);
         self.simulator.notify(lane);
+        is_first
     }
 
     /// Asks all streams to end.
     pub(crate) fn stop_all(&mut self) {
-        (0..self.streams.len()).for_each(|stream| self.stop(stream));
+        for stream in 0..self.streams.len() {
+            self.stop(stream);
+        }
     }
 
-    /// Ends a lane after the batch at work.
-    pub(crate) fn close_lane(&mut self, lane: usize) {
+    /// Ends a lane after the batch at work. Returns whether it was open.
+    pub(crate) fn close_lane(&mut self, lane: usize) -> bool {
         self.simulator.note(|| format!("close lane {lane}"));
-        self.lanes[lane].is_closed = true;
+        let was_closed = std::mem::replace(&mut self.lanes[lane].is_closed, true);
         let dropped = self.lanes[lane].mux.close();
         self.refuse_unserved(lane);
         for frame in dropped {
@@ -161,6 +166,7 @@ impl<'s> Board<'s> {
         }
         self.resume_sources(lane);
         self.simulator.notify(self.lanes[lane].task);
+        !was_closed
     }
 
     /// Notifies the sources of a lane whose rings have room again.

@@ -12,6 +12,8 @@ use crate::camera::Mode;
 pub(crate) const RUN: Duration = Duration::from_secs(60);
 /// Streams of one board, with those that have left.
 const STREAMS_MAX: usize = 9;
+/// Attempts at the first change. Of a board whose lanes work, less than half of them do nothing; once its lanes have ended, all do.
+const FIRST_TRIES: u32 = 30;
 
 /// Decides what happens to a board from outside.
 #[derive(Default)]
@@ -24,7 +26,7 @@ pub(crate) struct Director {
 }
 
 impl Director {
-    /// Number of changes and of faults so far.
+    /// Number of changes and of faults so far, without those that did nothing.
     pub(crate) fn counts(&self) -> (u64, u64) {
         (self.changes, self.faults)
     }
@@ -50,15 +52,17 @@ impl Board<'_> {
             _ => self.simulator.rng().u32(..3) == 0,
         };
         if is_change {
-            self.change()
+            let tries = if self.director.changes == 0 { FIRST_TRIES } else { 1 };
+            self.director.changes += u64::from((0..tries).any(|_| self.change()));
         } else {
-            self.fault()
+            self.director.faults += u64::from(self.fault());
         }
         let pause = Duration::from_millis(self.simulator.rng().u64(50..6000));
         Some((now + pause).min(end))
     }
 
-    fn change(&mut self) {
+    /// Tries to change something. Returns whether it did.
+    fn change(&mut self) -> bool {
         let rng = self.simulator.rng();
         let (act, stream, lane) =
             (rng.u32(..11), rng.usize(..self.streams.len()), rng.usize(..self.lanes.len()));
@@ -73,9 +77,13 @@ impl Board<'_> {
                         let _ = lane.mux.exchange();
                         self.simulator.notify(lane.task);
                     }
+                    true
                 }
-                None if self.lanes[lane].core.hold(model) => self.director.held = Some((lane, model)),
-                None => {}
+                None if self.lanes[lane].core.hold(model) => {
+                    self.director.held = Some((lane, model));
+                    true
+                }
+                None => false,
             },
             6 | 7 => {
                 let rng = self.simulator.rng();
@@ -84,16 +92,17 @@ impl Board<'_> {
                 let replaced = self.lanes[lane].replace(plan);
                 self.simulator.note(|| format!("replace {plan:?} of lane {lane}: {replaced:?}"));
                 self.simulator.notify(self.lanes[lane].task);
+                replaced.is_ok()
             }
             5 if is_rare => self.close_lane(lane),
             // Not all of them too soon: a board without streams has nothing to do.
             _ if self.streams.iter().filter(|stream| !stream.is_stopping).count() > 1 => self.stop(stream),
             _ => self.join(lane),
         }
-        self.director.changes += 1;
     }
 
-    fn fault(&mut self) {
+    /// Tries to make something fail, or work again. Returns whether anything is different now.
+    fn fault(&mut self) -> bool {
         let now = self.simulator.now();
         let rng = self.simulator.rng();
         let (act, stream, lane) =
@@ -102,23 +111,35 @@ impl Board<'_> {
         let (burst, is_rare, comes_back) = (rng.u32(5..60), rng.u32(..8) == 0, rng.u32(..4) > 0);
         let (stream, lane) = (&mut self.streams[stream], &mut self.lanes[lane]);
         let mut camera_is = |mode| {
-            if stream.camera.mode != mode && stream.camera.mode != Mode::Damaged {
+            let is_other = stream.camera.mode != mode && stream.camera.mode != Mode::Damaged;
+            if is_other {
                 (stream.camera.mode, stream.camera.since) = (mode, now);
                 stream.camera.back_at = (mode != Mode::Damaged && comes_back).then_some(until);
             }
+            is_other
         };
-        match act {
+        let is_other = match act {
             0 | 1 => camera_is(Mode::Silent),
             2 | 3 => camera_is(Mode::Away),
             4 if is_rare => camera_is(Mode::Damaged),
             4..=9 => camera_is(Mode::Delivers),
-            10 => stream.camera.burst = burst,
-            11 | 12 => lane.engine.slow_until = until,
-            13 => (lane.engine.fails_until, lane.engine.fails_always) = (until, is_rare),
-            14 if is_rare => stream.outputs.has_failed = true,
-            _ => stream.outputs.blocked_until = until,
-        }
-        self.director.faults += 1;
+            10 => replace(&mut stream.camera.burst, burst),
+            11 | 12 => replace(&mut lane.engine.slow_until, until),
+            13 => {
+                let fails = replace(&mut lane.engine.fails_until, until);
+                replace(&mut lane.engine.fails_always, is_rare) || fails
+            }
+            14 if is_rare => replace(&mut stream.outputs.has_failed, true),
+            _ => replace(&mut stream.outputs.blocked_until, until),
+        };
         self.simulator.note(|| format!("fault {act}"));
+        is_other
     }
+}
+
+/// Replaces a value. Returns whether it is another one.
+fn replace<T: PartialEq>(value: &mut T, by: T) -> bool {
+    let is_other = *value != by;
+    *value = by;
+    is_other
 }

@@ -67,6 +67,15 @@ fn boards_keep_their_promises_whatever_happens() {
 }
 
 #[test]
+fn what_is_refused_or_was_so_before_is_no_change() {
+    let mut simulator = Simulator::new(1);
+    let mut board = Board::new(&mut simulator);
+    assert!(board.stop(0) && !board.stop(0));
+    assert!(board.join(0) && board.close_lane(0));
+    assert!(!board.join(0) && !board.close_lane(0));
+}
+
+#[test]
 fn a_board_is_repeated_from_its_seed() {
     let run = |seed| {
         let mut simulator = Simulator::new(seed);
