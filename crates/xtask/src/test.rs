@@ -1,13 +1,25 @@
 //! Checks of CI, cheapest first.
 
+use std::process::Command;
+
 use anyhow::Result;
 
 use crate::format::{Odd, format};
 use crate::steps::{Outcome, command, has_cargo, report, skip, step, step_with};
 use crate::{arrows, exceptions, no_std, seams, shuttle, words};
 
-/// Time in minutes for which each of the three simulations runs in the long tests: an hour together.
+/// Time in minutes for which each of the three simulations runs in the long tests: an hour together. Other simulations, such as those
+/// of the governor and of the collective layer, run their own number of seeds in the step `long tests`.
 const SIMULATION_MINUTES: &str = "20";
+/// Test of simulated boards of the pipeline, by which it is found among those of all crates.
+const PIPELINES: &str = "boards_keep_their_promises_whatever_happens";
+/// Tests of simulated supervisors: two run for a time, the others make a fixed number of changes.
+const SUPERVISORS: &str = "supervisor::simulated::";
+/// Faults of the collective layer's processes in a step of their own: 40 seeds of each take 9 minutes (docs/measurements.md), so these
+/// take 4 hours, and then a soak of 2 hours.
+const FAULTS: Faults = Faults { seeds: "1000", soak_minutes: "120" };
+/// Those in the step `long tests`, which has all the other tests.
+const FAULTS_FEW: Faults = Faults { seeds: "12", soak_minutes: "1" };
 /// Orders of threads in the long tests, to those in the others: some minutes, too.
 const SHUTTLE_TIMES_LONG: u32 = 20;
 
@@ -67,21 +79,41 @@ pub(crate) fn test() -> Result<()> {
 pub(crate) fn test_long() -> Result<()> {
     let mut long = command(&["cargo", "test", "--release", "--workspace", "--no-fail-fast"]);
     long.env("ORINOCO_TEST_LONG", "1");
-    let mut outcomes = vec![step("long tests", long)?];
-    outcomes.push(simulate("simulated pipelines", &["--test", "simulated"], &[])?);
-    outcomes.push(simulate("simulated supervisors", &["--lib"], &["simulated"])?);
+    let mut outcomes = vec![step("long tests", FAULTS_FEW.of(long))?];
+    outcomes.push(simulate("simulated pipelines, 20 minutes", &["--test", "simulated"], PIPELINES)?);
+    outcomes.push(simulate("simulated supervisors, 40 minutes", &["--lib"], SUPERVISORS)?);
     outcomes.push(step(shuttle::TITLE, shuttle::all(SHUTTLE_TIMES_LONG))?);
     outcomes.push(seams::run(&[])?);
+    let faults = ["cargo", "test", "--release", "--workspace", "--test", "robustness", "--", "--nocapture"];
+    let name = "collective layer: 1,000 seeds of each fault, 4 hours, and a soak of 2 hours";
+    outcomes.push(step(name, FAULTS.of(command(&faults)))?);
     report(&outcomes);
     Ok(())
 }
 
-/// Runs simulations one by one, each for [`SIMULATION_MINUTES`], and shows how many boards each has run.
-fn simulate(name: &str, targets: &[&str], filter: &[&str]) -> Result<Outcome> {
+/// Runs the simulations whose names contain `filter` one by one, each for [`SIMULATION_MINUTES`], and shows how many boards each has
+/// run. The filter, and not `-p`, selects them, because features of other packages would compile crates again.
+fn simulate(name: &str, target: &[&str], filter: &str) -> Result<Outcome> {
     let mut simulate = command(&["cargo", "test", "--release", "--workspace"]);
-    simulate.args(targets).args(["--", "--nocapture", "--test-threads", "1"]).args(filter);
+    simulate.args(target).args(["--", "--nocapture", "--test-threads", "1", filter]);
     simulate.env("ORINOCO_SEED_MINUTES", SIMULATION_MINUTES);
     step(name, simulate)
+}
+
+/// Extent of the tests of the collective layer's processes.
+struct Faults {
+    /// Number of seeds of each fault.
+    seeds: &'static str,
+    /// Length of the soak.
+    soak_minutes: &'static str,
+}
+
+impl Faults {
+    /// Returns a command that runs that much, whatever other variables it has.
+    fn of(&self, mut command: Command) -> Command {
+        command.env("ORINOCO_FAULT_SEEDS", self.seeds).env("ORINOCO_SOAK_MINUTES", self.soak_minutes);
+        command
+    }
 }
 
 fn deny() -> Result<Outcome> {
@@ -90,4 +122,19 @@ fn deny() -> Result<Outcome> {
     }
     // It reads the manifests of every platform's crates, which cargo fetches where no build has.
     step("dependencies", command(&["cargo", "deny", "check", "bans", "licenses", "sources"]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_filters_of_the_long_tests_find_three_simulations() {
+        const BOARDS: &str = include_str!("../../orinoco-pipeline/tests/simulated/main.rs");
+        const RUNS: &str = include_str!("../../orinoco-runtime/src/supervisor/simulated.rs");
+        assert!(BOARDS.contains(&format!("fn {PIPELINES}()")));
+        assert_eq!(SUPERVISORS, "supervisor::simulated::", "the module of the second file");
+        let simulations = |text: &str| text.matches("= check_seeds(").count();
+        assert_eq!((simulations(BOARDS), simulations(RUNS)), (1, 2));
+    }
 }
