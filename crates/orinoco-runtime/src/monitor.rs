@@ -1,7 +1,7 @@
 //! View of a run from outside: its status, metrics and events, read by the control socket on threads of its own.
 //!
-//! Readers take the lock of the directory, which the supervisor's thread also takes when a stream joins or leaves, and for
-//! moments the locks of folds. No thread of the data plane ever waits for a reader's work.
+//! Readers take the lock of the directory, which the supervisor's thread also takes when a stream joins or leaves, and the locks
+//! of folds. A thread of the data plane waits for a reader's copy of one histogram at most, unless the reader is preempted in it.
 
 mod directory;
 mod dump;

@@ -151,14 +151,14 @@ impl StreamTelemetry {
         &self.name
     }
 
-    /// Reads the figures so far, under the lock of the fold. `read` must take only a few instructions, and neither emit nor
-    /// allocate.
+    /// Reads the figures so far, under the lock of the fold. Whoever emits for the stream meanwhile waits, so `read` must take
+    /// only a few instructions or one [`Histogram::copy_from`] of 41 KB, and neither emit nor allocate.
     pub fn read<R>(&self, read: impl FnOnce(&StreamFold) -> R) -> R {
         read(&self.fold.lock())
     }
 
     /// Returns the durations of a stage in the window at `now`. See [`WINDOW`](crate::WINDOW) for what that covers. The fold is
-    /// locked only while 7 KB are copied, so a reader does not hold up those who emit.
+    /// locked only while 7 KB are copied: whoever emits waits for that copy at most, unless the reader is preempted in it.
     pub fn window(&self, stage: Stage, now: Nanos, reader: &mut WindowReader) -> Histogram {
         reader.read(&self.fold, now, |fold| &fold.stages[stage as usize].window)
     }
@@ -276,14 +276,15 @@ impl ModelTelemetry {
         self.id
     }
 
-    /// Reads the figures so far, under the lock of the fold. `read` must take only a few instructions, and neither emit nor
-    /// allocate.
+    /// Reads the figures so far, under the lock of the fold. Whoever emits for the model meanwhile waits, so `read` must take
+    /// only a few instructions or one [`Histogram::copy_from`] of 41 KB, and neither emit nor allocate.
     pub fn read<R>(&self, read: impl FnOnce(&ModelFold) -> R) -> R {
         read(&self.fold.lock())
     }
 
     /// Returns the durations of a stage in the window at `now`, for example of `|fold| &fold.infer`. See
-    /// [`WINDOW`](crate::WINDOW) for what that covers. The fold is locked only while 7 KB are copied.
+    /// [`WINDOW`](crate::WINDOW) for what that covers. The fold is locked only while 7 KB are copied, as for a
+    /// stream.
     pub fn window(
         &self,
         stage: impl Fn(&ModelFold) -> &StageFold,
@@ -407,8 +408,8 @@ impl LaneTelemetry {
         &self.telemetry
     }
 
-    /// Reads the figures so far, under the lock of the fold. `read` must take only a few instructions, and neither emit nor
-    /// allocate.
+    /// Reads the figures so far, under the lock of the fold. The lane's thread waits meanwhile, so `read` must take only a few
+    /// instructions, and neither emit nor allocate.
     pub fn read<R>(&self, read: impl FnOnce(&LaneFold) -> R) -> R {
         read(&self.fold.lock())
     }

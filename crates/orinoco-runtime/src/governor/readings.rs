@@ -63,8 +63,9 @@ impl Readings {
     ) -> Vec<StreamLatency> {
         let streams = monitor.stream_names();
         self.streams.retain(|id, _| streams.iter().any(|(known, _)| known == id));
+        let mut total = Histogram::default();
         let latency = |(id, stream): (StreamId, String)| {
-            let total = monitor.telemetry().stream(id).read(|fold| fold.stage(Stage::Total).clone());
+            monitor.telemetry().stream(id).read(|fold| total.copy_from(fold.stage(Stage::Total)));
             let recent = self.streams.entry(id).or_insert_with(|| RecentFrames::new(now, &total));
             let p99 = recent.p99(now, &total);
             StreamLatency { stream, p99, target }
