@@ -100,3 +100,23 @@ impl Counters {
         vec![connections, requests, refused]
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_metric_is_documented_with_its_labels() {
+        const PAGE: &str = include_str!("../../../docs/metrics.md");
+        for metric in Counters::default().metrics() {
+            let name = format!("`{}`", metric.name);
+            let row = PAGE.lines().find(|line| line.starts_with("| ") && line.contains(&name));
+            let row = row.unwrap_or_else(|| panic!("{name} is not in docs/metrics.md"));
+            for (label, value) in metric.series.iter().flat_map(|series| &series.labels) {
+                let is_there = |word: &str| row.contains(&format!("`{word}`"));
+                assert!(is_there(label), "label {label} of {name}");
+                assert!(is_there(value) || *label == "listener", "{label} {value} of {name}");
+            }
+        }
+    }
+}
