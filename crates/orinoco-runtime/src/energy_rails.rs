@@ -20,8 +20,8 @@ const PERIOD_UNKNOWN: Duration = Duration::from_millis(100);
 /// nvidia-smi's Lack of Attention" (2023), table 2.
 const NVML_PERIOD: Duration = Duration::from_millis(100);
 
-/// Greatest relative error of shunt and amplifier of an INA sensor on a board: no file gives it, and shunts are of 1 % where
-/// their board's profile says nothing else (docs/energy.md).
+/// Greatest relative error of shunt and amplifier of an INA sensor on a board: no file gives it, and shunts are usually of 1 %
+/// (docs/energy.md).
 const SHUNT_TOLERANCE: f64 = 0.01;
 /// Greatest relative error of a power that a processor or a GPU reports itself. NVML's reference gives 5 % for the power
 /// (nvmlDeviceGetPowerUsage); for RAPL there is no published bound, and the same is assumed.
