@@ -22,13 +22,14 @@ const NODES_MAX: usize = 256;
 
 /// Device nodes that Orinoco opens, by the start of their names, each with its purpose and the package whose udev rule gives them
 /// a group, where the kernel alone gives none.
-const NODES: [(&str, &str, &str, Option<&str>); 6] = [
+const NODES: [(&str, &str, &str, Option<&str>); 7] = [
     ("/dev", "video", "cameras", None),
     ("/dev", "i2c-", "power sensors", Some("i2c-tools")),
     ("/dev", "nvmap", "the GPU and video memory of a Jetson", None),
     ("/dev", "nvhost-", "the GPU and video engines of a Jetson", None),
     ("/dev", "nvidia", "the GPU", None),
     ("/dev/dri", "renderD", "the GPU and video engines", None),
+    ("/dev/infiniband", "uverbs", "RDMA", None),
 ];
 
 /// Reports memory, disk and device nodes.
@@ -176,6 +177,19 @@ mod tests {
         assert!(is_member(groups, "video", "bob"));
         assert!(!is_member(groups, "video", "ad"));
         assert!(!is_member(groups, "i2c", "ada") && !is_member(groups, "odd", "ada"));
+    }
+
+    #[test]
+    fn devices_of_rdma_are_looked_at() {
+        let root = tempfile::tempdir().expect("a folder");
+        let folder = root.path().join("dev/infiniband");
+        fs::create_dir_all(&folder).expect("made");
+        fs::write(folder.join("uverbs0"), "").expect("written");
+        let sysroot = Sysroot::at(root.path());
+        let parts = checks(&Snapshot::default(), None, &sysroot, &System::read(&sysroot));
+        let device = parts.iter().find(|part| part.kind == "device").expect("there is one");
+        assert_eq!((&*device.name, device.state), ("/dev/infiniband/uverbs*", PartState::Ok));
+        assert!(device.says.ends_with("uverbs0, for RDMA"), "{}", device.says);
     }
 
     #[test]
