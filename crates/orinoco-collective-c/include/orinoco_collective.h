@@ -179,10 +179,15 @@ OrinocoStatus orinoco_join_shm(const char *path, size_t rank, size_t ranks, cons
 /*
  Joins a group of ranks on any machines, over TCP, authenticated and, by default, encrypted. Returns when all have joined.
 
- `rendezvous` is `file:PATH` for ranks of one machine, the address of rank 0 as `IP:PORT`, or the addresses of all ranks in order,
- with commas between them; or `shared:GROUP@SOCKET,IP:PORT,IP:PORT,...` to use the ports of the daemons: GROUP is the name of the group,
- SOCKET this board's `program_socket`, and each IP:PORT the daemon of one rank's board, in the order of ranks. `key_file` is a file with the key of the group, which `orinoco_make_key` makes; it may be NULL with
- `file:PATH`, where rank 0 makes a key. `settings` may be NULL. The group is to be left by `orinoco_leave`.
+ `rendezvous` is one of:
+ - `file:PATH`, for ranks of one machine;
+ - `IP:PORT`, the address of rank 0;
+ - `IP:PORT,IP:PORT,...`, the addresses of all ranks, in order;
+ - `shared:GROUP@SOCKET,IP:PORT,IP:PORT,...`, to use the ports of the daemons. GROUP is the name of the group, SOCKET this board's
+   `program_socket`, and each IP:PORT the daemon of one rank's board, in the order of ranks.
+
+ `key_file` is a file with the key of the group, which `orinoco_make_key` makes. It may be NULL with `file:PATH`, where rank 0 makes
+ a key. `settings` may be NULL. The group is to be left by `orinoco_leave`.
  */
 OrinocoStatus orinoco_join_tcp(const char *rendezvous, const char *key_file, size_t rank, size_t ranks, const struct OrinocoSettings *settings, struct OrinocoGroup **group);
 

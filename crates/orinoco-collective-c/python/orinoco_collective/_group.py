@@ -71,11 +71,17 @@ def join_tcp(
 ):
     """Joins a group of ranks on any machines, over TCP.
 
-    ``rendezvous`` is ``file:PATH`` for ranks of one machine, the address of rank 0 as ``IP:PORT``, or the addresses of all ranks in
-    order, with commas between them; or ``shared:GROUP@SOCKET,IP:PORT,IP:PORT,...`` to use the ports of the daemons: GROUP is the name of
-    the group, SOCKET this board's ``program_socket``, and each IP:PORT the daemon of one rank's board, in the order of ranks. ``key_file`` may be left out with ``file:PATH``. ``plaintext`` goes without authentication and
-    encryption, among ranks of one machine. With ``encrypt=False``, ranks are authenticated, but their messages are not encrypted: for
-    networks that nobody else can reach.
+    ``rendezvous`` is one of:
+
+    - ``file:PATH``, for ranks of one machine;
+    - ``IP:PORT``, the address of rank 0;
+    - ``IP:PORT,IP:PORT,...``, the addresses of all ranks, in order;
+    - ``shared:GROUP@SOCKET,IP:PORT,IP:PORT,...``, to use the ports of the daemons. GROUP is the name of the group, SOCKET this
+      board's ``program_socket``, and each IP:PORT the daemon of one rank's board, in the order of ranks.
+
+    ``key_file`` may be left out with ``file:PATH``. ``plaintext`` goes without authentication and encryption, among ranks of one
+    machine. With ``encrypt=False``, ranks are authenticated, but their messages are not encrypted: for networks that nobody else can
+    reach.
     """
     text = rendezvous.encode()
     if plaintext:
