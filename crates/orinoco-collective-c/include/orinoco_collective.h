@@ -266,6 +266,22 @@ OrinocoStatus orinoco_reduce(const struct OrinocoGroup *group, const void *input
 OrinocoStatus orinoco_all_reduce(const struct OrinocoGroup *group, const void *input, void *output, size_t count, uint32_t data_type, uint32_t reduction, struct OrinocoWork **work);
 
 /*
+ Reduces several vectors of one data type, in place, as `orinoco_all_reduce` does, in fewer exchanges: short vectors that follow one
+ another travel together. `vectors` has the addresses of the `number` vectors, and `counts` the elements of each. Both lists are read
+ before the function returns. All ranks name vectors of the same lengths, in the same order, and no two of a rank share memory. The
+ results are those of single calls, to the bit.
+ */
+OrinocoStatus orinoco_all_reduce_many(const struct OrinocoGroup *group, void *const *vectors, const size_t *counts, size_t number, uint32_t data_type, uint32_t reduction, struct OrinocoWork **work);
+
+/*
+ Sums the inputs of all ranks, of `count` elements, into the output of each, which may be the input, as 8-bit integers with a scale
+ for each 256 elements. It sends about a quarter of the bytes of an all-reduce of ORINOCO_F32, and the result is rounded: an element
+ differs from the sum by at most about 1/127 of the sum of the ranks' largest magnitudes among those 256. All ranks get the same
+ bits. The data type is ORINOCO_F32, ORINOCO_F16 or ORINOCO_BF16. The Rust function `all_reduce_int8` has the exact bound.
+ */
+OrinocoStatus orinoco_all_reduce_int8(const struct OrinocoGroup *group, const void *input, void *output, size_t count, uint32_t data_type, struct OrinocoWork **work);
+
+/*
  Concatenates the inputs of all ranks, of `count` elements each, in the output of each.
  */
 OrinocoStatus orinoco_all_gather(const struct OrinocoGroup *group, const void *input, void *output, size_t count, uint32_t data_type, struct OrinocoWork **work);

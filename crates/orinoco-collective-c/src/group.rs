@@ -3,7 +3,8 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use orinoco_collective::{
-    CollectiveError, Communicator, Element, JoinError, Pending, Queue, ReduceOp, ShmGroup, TcpGroup,
+    CollectiveError, Communicator, Element, JoinError, Pending, QuantizedElement, Queue, ReduceOp, ShmGroup,
+    TcpGroup,
 };
 
 use crate::fault::Fault;
@@ -152,6 +153,14 @@ impl AnyGroup {
 
     pub(crate) fn all_reduce_into<T: Element>(&mut self, op: ReduceOp, from: &[T], to: &mut [T]) -> Outcome {
         each!(self, group => group.all_reduce_into(op, from, to))
+    }
+
+    pub(crate) fn all_reduce_many<T: Element>(&mut self, op: ReduceOp, vectors: &mut [&mut [T]]) -> Outcome {
+        each!(self, group => group.all_reduce_many(op, vectors))
+    }
+
+    pub(crate) fn all_reduce_int8<T: QuantizedElement>(&mut self, vector: &mut [T]) -> Outcome {
+        each!(self, group => group.all_reduce_int8(vector))
     }
 
     pub(crate) fn all_gather<T: Element>(&mut self, from: &[T], to: &mut [T]) -> Outcome {

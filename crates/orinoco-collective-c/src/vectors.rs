@@ -2,7 +2,7 @@
 #![expect(unsafe_code, reason = "C gives vectors by address and length")]
 
 use std::borrow::Cow;
-use std::ffi::{CStr, c_char};
+use std::ffi::{CStr, c_char, c_void};
 
 use orinoco_collective::Element;
 
@@ -97,16 +97,60 @@ unsafe fn slice<'a, T: Element>(vector: Vector) -> &'a [T] {
     unsafe { std::slice::from_raw_parts(start, vector.count) }
 }
 
-/// Counts, one for each rank.
+/// Vectors to be read and written, each with its count.
+///
+/// # Safety
+/// There must be so many entries in both lists, and as for [`Vector::output`], the elements of each vector.
+pub(crate) unsafe fn vector_list(
+    pointers: *const *mut c_void,
+    counts: *const usize,
+    number: usize,
+) -> Result<Vec<Vector>, Fault> {
+    if number == 0 {
+        return Ok(Vec::new());
+    }
+    if pointers.is_null() {
+        return Err(Fault::argument("the list of vectors is NULL"));
+    }
+    // SAFETY: the caller's.
+    let counts = unsafe { count_list(counts, number) }?;
+    // SAFETY: the caller's, and not null.
+    let pointers = unsafe { std::slice::from_raw_parts(pointers, number) };
+    // SAFETY: the caller's.
+    Ok(pointers
+        .iter()
+        .zip(counts)
+        .map(|(pointer, count)| unsafe { Vector::output(*pointer, count) })
+        .collect())
+}
+
+/// Fails if there cannot be elements of a type at one of the addresses, or if two vectors share memory.
+pub(crate) fn check_list<T: Element>(vectors: &[Vector]) -> Result<(), Fault> {
+    for (number, vector) in vectors.iter().enumerate() {
+        vector.check::<T>(&format!("vector {number}"))?;
+    }
+    let mut ordered: Vec<(usize, &Vector)> =
+        vectors.iter().enumerate().filter(|(_, vector)| vector.count > 0).collect();
+    ordered.sort_by_key(|(_, vector)| vector.address);
+    for pair in ordered.windows(2) {
+        let ((one, first), (other, second)) = (pair[0], pair[1]);
+        if first.address + first.count * size_of::<T>() > second.address {
+            return Err(Fault::argument(format!("vectors {one} and {other} share memory")));
+        }
+    }
+    Ok(())
+}
+
+/// Counts, one for each rank or vector.
 ///
 /// # Safety
 /// There must be so many counts at the address.
-pub(crate) unsafe fn count_list(pointer: *const usize, ranks: usize) -> Result<Vec<usize>, Fault> {
+pub(crate) unsafe fn count_list(pointer: *const usize, number: usize) -> Result<Vec<usize>, Fault> {
     if pointer.is_null() {
         return Err(Fault::argument("the list of counts is NULL"));
     }
     // SAFETY: the caller's, and not null.
-    Ok(unsafe { std::slice::from_raw_parts(pointer, ranks) }.to_vec())
+    Ok(unsafe { std::slice::from_raw_parts(pointer, number) }.to_vec())
 }
 
 /// Text.

@@ -130,6 +130,49 @@ static void check_messages_and_background(OrinocoGroup *group) {
   MUST(orinoco_barrier(group, NULL));
 }
 
+/* Several vectors at once have the bits of single calls: short ones, an empty one, and one that is too long to travel with others. */
+static void check_many(OrinocoGroup *group) {
+  static float single[40000], several[40000];
+  const size_t counts[] = {1, 300, 0, 2000, 30000, 7};
+  void *vectors[6];
+  size_t at = 0;
+  for (size_t i = 0; i < 40000; i++) single[i] = several[i] = 0.1f * (float)(i % 1000) + (float)rank;
+  for (int v = 0; v < 6; v++) {
+    vectors[v] = several + at;
+    MUST(orinoco_all_reduce(group, single + at, single + at, counts[v], ORINOCO_F32, ORINOCO_SUM, NULL));
+    at += counts[v];
+  }
+  MUST(orinoco_all_reduce_many(group, vectors, counts, 6, ORINOCO_F32, ORINOCO_SUM, NULL));
+  CHECK(memcmp(single, several, sizeof single) == 0);
+  OrinocoWork *work = NULL;
+  MUST(orinoco_all_reduce_many(group, vectors, counts, 6, ORINOCO_F32, ORINOCO_MAX, &work));
+  MUST(orinoco_wait(work));
+  CHECK(memcmp(single, several, sizeof single) == 0);
+  MUST(orinoco_all_reduce_many(group, NULL, NULL, 0, ORINOCO_F32, ORINOCO_SUM, NULL));
+  CHECK(orinoco_all_reduce_many(group, NULL, counts, 1, ORINOCO_F32, ORINOCO_SUM, NULL) == ORINOCO_INVALID_ARGUMENT);
+  CHECK(orinoco_all_reduce_many(group, vectors, NULL, 1, ORINOCO_F32, ORINOCO_SUM, NULL) == ORINOCO_INVALID_ARGUMENT);
+  vectors[3] = several + 300;
+  CHECK(orinoco_all_reduce_many(group, vectors, counts, 6, ORINOCO_F32, ORINOCO_SUM, NULL) == ORINOCO_INVALID_ARGUMENT);
+  CHECK(strcmp(orinoco_last_error(), "vectors 1 and 3 share memory") == 0);
+}
+
+static void check_int8(OrinocoGroup *group) {
+  static float vector[1000], sums[1000];
+  for (int i = 0; i < 1000; i++) vector[i] = (float)(i % 255 - 127) + (float)rank;
+  MUST(orinoco_all_reduce_int8(group, vector, sums, 1000, ORINOCO_F32, NULL));
+  /* The bound of the documentation: each rank has magnitudes of up to 127 and its number. */
+  float bound = (127.0f * (float)ranks + (float)(ranks * (ranks - 1) / 2)) / 127.0f * 1.001f;
+  for (int i = 0; i < 1000; i++) {
+    float error = sums[i] - ((float)ranks * (float)(i % 255 - 127) + (float)(ranks * (ranks - 1) / 2));
+    CHECK(error <= bound && -error <= bound);
+    CHECK(vector[i] == (float)(i % 255 - 127) + (float)rank);
+  }
+  MUST(orinoco_all_reduce_int8(group, vector, vector, 1000, ORINOCO_F32, NULL));
+  CHECK(memcmp(vector, sums, sizeof sums) == 0);
+  static int32_t integers[1];
+  CHECK(orinoco_all_reduce_int8(group, integers, integers, 1, ORINOCO_I32, NULL) == ORINOCO_INVALID_ARGUMENT);
+}
+
 /* Before and after operations in the background: a group is split on the caller's thread, or on that of its queue. */
 static void check_split(OrinocoGroup *group) {
   OrinocoGroup *part = NULL;
@@ -176,7 +219,9 @@ int main(int argc, char **argv) {
   check_uniform(group);
   check_uneven(group);
   check_split(group);
+  check_int8(group);
   check_messages_and_background(group);
+  check_many(group);
   check_split(group);
   check_errors(group);
   MUST(orinoco_leave(group));

@@ -13,7 +13,9 @@ their own. Set ``ORINOCO_SHARED_ADDRESS`` on each machine to the ``IP:PORT`` of 
 ``ORINOCO_PROGRAM_SOCKET`` is the ``program_socket`` of the board file; if unset, ``/run/orinoco/programs.sock``.
 """
 
+import contextlib
 import hashlib
+import itertools
 import os
 import queue
 import secrets
@@ -101,16 +103,24 @@ class ProcessGroupOrinoco(dist.ProcessGroup):
         self.shutdown()
 
     def allreduce(self, tensors, opts=None):
-        opts = opts or dist.AllreduceOptions()
-        return self.allreduce_coalesced(tensors, opts)
-
-    def allreduce_coalesced(self, tensors, opts=None):
         op = _reduction(opts.reduceOp if opts else dist.ReduceOp.SUM)
 
         def run(group):
             for tensor in tensors:
                 with _Output(tensor, _reducible(tensor)) as own:
                     group.call("all_reduce", own.address, own.address, own.count, own.data_type, op)
+
+        return self._start(run, tensors, opts)
+
+    def allreduce_coalesced(self, tensors, opts=None):
+        op = _reduction(opts.reduceOp if opts else dist.ReduceOp.SUM)
+
+        def run(group):
+            with contextlib.ExitStack() as stack:
+                outputs = [stack.enter_context(_Output(tensor, _reducible(tensor))) for tensor in tensors]
+                # Neighbours of one data type travel together.
+                for _, alike in itertools.groupby(outputs, lambda own: own.data_type):
+                    group.call_many(list(alike), op)
 
         return self._start(run, tensors, opts)
 

@@ -39,6 +39,15 @@ def _operations(group):
         vector = array.array(code, [rank + 1] * 1000)
         group.all_reduce(vector, "sum")
         assert list(vector) == [total] * 1000, code
+    several = [array.array("f", [rank + 1] * count) for count in (1, 0, 100, 30000)]
+    group.all_reduce_many(several)
+    assert [set(vector) for vector in several] == [{total}, set(), {total}, {total}]
+    group.all_reduce_many([])
+    vector = array.array("f", range(rank, rank + 200))
+    group.all_reduce_int8(vector)
+    # At most 1/127 of the largest magnitudes of all ranks together.
+    bound = (199 * ranks + total) / 127 * 1.001
+    assert all(abs(value - (i * ranks + total - ranks)) <= bound for i, value in enumerate(vector))
     vector = array.array("d", [rank + 1] * 4)
     group.all_reduce(vector, "average")
     assert list(vector) == [total / ranks] * 4
@@ -98,6 +107,13 @@ def _errors(group):
         group.all_reduce(array.array("u", "text"))
     with pytest.raises(ValueError, match="next to one another"):
         group.all_reduce(memoryview(bytearray(8))[::2])
+    with pytest.raises(TypeError, match="different data types"):
+        group.all_reduce_many([array.array("f", [1]), array.array("d", [1])])
+    own = bytearray(8)
+    with pytest.raises(oc.OrinocoError, match="vectors 0 and 1 share memory"):
+        group.all_reduce_many([own, memoryview(own)[4:]])
+    with pytest.raises(oc.OrinocoError, match="cannot be quantized"):
+        group.all_reduce_int8(own)
     with pytest.raises(BufferError):
         group.all_reduce(b"read-only")
     with pytest.raises(ValueError, match="room for the sources"):

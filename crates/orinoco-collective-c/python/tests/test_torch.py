@@ -90,6 +90,27 @@ def _exchange(rank, ranks):
     assert (view == 2).all()
 
 
+def _coalesce(rank, ranks):
+    dist.init_process_group("orinoco", rank=rank, world_size=ranks)
+    calls, call = [], orinoco_collective.Group.call
+    orinoco_collective.Group.call = lambda group, name, *arguments: (calls.append(name), call(group, name, *arguments))[1]
+    several = [torch.full((count,), float(rank + 1)) for count in (1, 100, 0, 40_000)]
+    several.append(torch.full((4, 6), float(rank + 1))[:, ::2])
+    dist.all_reduce_coalesced(several)
+    total = ranks * (ranks + 1) // 2
+    assert all((tensor == total).all() for tensor in several)
+    assert calls == ["all_reduce_many"]
+    mixed = [torch.full((3,), rank + 1), torch.full((3,), float(rank + 1)), torch.full((5,), float(rank + 1))]
+    dist.group.WORLD.allreduce_coalesced(mixed).wait()
+    assert all((tensor == total).all() for tensor in mixed)
+    # Integers, then floats.
+    assert calls == ["all_reduce_many"] * 3
+
+
+def test_tensors_are_reduced_together():
+    run(_coalesce)
+
+
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_messages_and_operations_do_not_wait_for_one_another(ranks):
     run(_exchange, ranks=ranks)
