@@ -38,11 +38,30 @@ def _rank(rank, ranks, port, body, arguments):
         dist.destroy_process_group()
 
 
-def _train(rank, ranks, backend, path):
+def _data_parallel(model):
+    return torch.nn.parallel.DistributedDataParallel(model)
+
+
+def _fsdp(model):
+    from torch.distributed.fsdp import FullyShardedDataParallel
+
+    return FullyShardedDataParallel(model, device_id=torch.device("cpu"))
+
+
+def _fsdp2(model):
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    fully_shard(model[-1], mesh=mesh)
+    return fully_shard(model, mesh=mesh)
+
+
+def _train(rank, ranks, backend, wrap, path):
     dist.init_process_group(backend, rank=rank, world_size=ranks)
     torch.manual_seed(0)
     layers = [torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(8 * 14 * 14, 10)]
-    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Sequential(*layers))
+    model = wrap(torch.nn.Sequential(*layers))
     optimizer = torch.optim.SGD(model.parameters(), 0.05, momentum=0.9)
     torch.manual_seed(rank)
     losses = []
@@ -52,17 +71,48 @@ def _train(rank, ranks, backend, path):
         loss.backward()
         optimizer.step()
         losses.append(loss.item())
-    if rank == 0:
-        torch.save(losses, path)
+    torch.save(losses, f"{path}-{rank}")
+
+
+def _check_losses(tmp_path, wrap):
+    """Compares the losses of a training with those of Gloo, on each rank."""
+    for backend in ("orinoco", "gloo"):
+        run(_train, backend, wrap, str(tmp_path / backend))
+    for rank in range(RANKS):
+        ours, gloo = (torch.load(tmp_path / f"{backend}-{rank}") for backend in ("orinoco", "gloo"))
+        assert len(ours) == 20 and ours == pytest.approx(gloo, abs=1e-6, rel=0)
 
 
 @pytest.mark.parametrize("transport", ["shm", "tcp"])
 def test_training_has_the_losses_of_gloo(tmp_path, monkeypatch, transport):
     monkeypatch.setenv("ORINOCO_TRANSPORT", transport)
-    run(_train, "orinoco", tmp_path / "ours")
-    run(_train, "gloo", tmp_path / "gloo")
-    ours, gloo = torch.load(tmp_path / "ours"), torch.load(tmp_path / "gloo")
-    assert len(ours) == 20 and ours == pytest.approx(gloo, abs=1e-6)
+    _check_losses(tmp_path, _data_parallel)
+
+
+@pytest.mark.parametrize("wrap", [_fsdp, _fsdp2])
+def test_sharded_training_has_the_losses_of_gloo(tmp_path, wrap):
+    _check_losses(tmp_path, wrap)
+
+
+def _coalesce(rank, ranks):
+    dist.init_process_group("orinoco", rank=rank, world_size=ranks)
+    calls, call = [], orinoco_collective.Group.call
+    orinoco_collective.Group.call = lambda group, name, *arguments: (calls.append(name), call(group, name, *arguments))[1]
+    several = [torch.full((count,), float(rank + 1)) for count in (1, 100, 0, 40_000)]
+    several.append(torch.full((4, 6), float(rank + 1))[:, ::2])
+    dist.all_reduce_coalesced(several)
+    total = ranks * (ranks + 1) // 2
+    assert all((tensor == total).all() for tensor in several)
+    assert calls == ["all_reduce_many"]
+    mixed = [torch.full((3,), rank + 1), torch.full((3,), float(rank + 1)), torch.full((5,), float(rank + 1))]
+    dist.group.WORLD.allreduce_coalesced(mixed).wait()
+    assert all((tensor == total).all() for tensor in mixed)
+    # Integers, then floats.
+    assert calls == ["all_reduce_many"] * 3
+
+
+def test_tensors_are_reduced_together():
+    run(_coalesce)
 
 
 def _exchange(rank, ranks):
@@ -88,27 +138,6 @@ def _exchange(rank, ranks):
     view = torch.zeros(6, 4).t()
     dist.broadcast(view.add_(rank + 1), 1)
     assert (view == 2).all()
-
-
-def _coalesce(rank, ranks):
-    dist.init_process_group("orinoco", rank=rank, world_size=ranks)
-    calls, call = [], orinoco_collective.Group.call
-    orinoco_collective.Group.call = lambda group, name, *arguments: (calls.append(name), call(group, name, *arguments))[1]
-    several = [torch.full((count,), float(rank + 1)) for count in (1, 100, 0, 40_000)]
-    several.append(torch.full((4, 6), float(rank + 1))[:, ::2])
-    dist.all_reduce_coalesced(several)
-    total = ranks * (ranks + 1) // 2
-    assert all((tensor == total).all() for tensor in several)
-    assert calls == ["all_reduce_many"]
-    mixed = [torch.full((3,), rank + 1), torch.full((3,), float(rank + 1)), torch.full((5,), float(rank + 1))]
-    dist.group.WORLD.allreduce_coalesced(mixed).wait()
-    assert all((tensor == total).all() for tensor in mixed)
-    # Integers, then floats.
-    assert calls == ["all_reduce_many"] * 3
-
-
-def test_tensors_are_reduced_together():
-    run(_coalesce)
 
 
 @pytest.mark.parametrize("ranks", [2, 3])
