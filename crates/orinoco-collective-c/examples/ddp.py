@@ -28,6 +28,7 @@ def main():
     backend = parser.parse_args().backend
     if "RANK" not in os.environ:
         # Not started by torchrun: that starts this program again, once for each rank.
+        os.environ.setdefault("OMP_NUM_THREADS", "1")
         ranks = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *sys.argv]
         os.execv(sys.executable, [sys.executable, *ranks])
 

@@ -4,6 +4,7 @@ import os
 import pathlib
 import socket
 import subprocess
+import sys
 import time
 
 import pytest
@@ -16,6 +17,7 @@ import orinoco_collective  # noqa: E402
 import orinoco_collective.torch  # noqa: E402
 
 RANKS = 2
+EXAMPLE = pathlib.Path(__file__).parents[2] / "examples/ddp.py"
 # Programs of this repository, if they were built.
 PROGRAMS = pathlib.Path(__file__).parents[4] / "target/release"
 
@@ -92,6 +94,23 @@ def test_training_has_the_losses_of_gloo(tmp_path, monkeypatch, transport):
 @pytest.mark.parametrize("wrap", [_fsdp, _fsdp2])
 def test_sharded_training_has_the_losses_of_gloo(tmp_path, wrap):
     _check_losses(tmp_path, wrap)
+
+
+def _losses_of_example(*command):
+    """The losses that the example prints, by step."""
+    output = subprocess.run([sys.executable, *command], check=True, capture_output=True, text=True, timeout=120).stdout
+    rows = [line.split() for line in output.splitlines()]
+    return {int(step): float(loss) for _, step, _, loss in rows}
+
+
+def test_the_example_has_the_losses_of_gloo():
+    by_itself = _losses_of_example(EXAMPLE)
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(RANKS), EXAMPLE]
+    gloo = _losses_of_example(*torchrun, "--backend", "gloo")
+    assert list(gloo) == [1, *range(10, 101, 10)]
+    assert gloo[100] < gloo[1] / 4
+    for losses in (by_itself, _losses_of_example(*torchrun)):
+        assert losses == pytest.approx(gloo, abs=1e-6, rel=0)
 
 
 def _coalesce(rank, ranks):
