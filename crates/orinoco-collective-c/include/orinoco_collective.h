@@ -93,6 +93,16 @@
 #define ORINOCO_NO_COLOR -1
 
 /*
+ Format of a flight record: a table for people.
+ */
+#define ORINOCO_TEXT 0
+
+/*
+ Format of a flight record: one JSON object.
+ */
+#define ORINOCO_JSON 1
+
+/*
  Status of a call.
  */
 enum OrinocoStatus
@@ -233,6 +243,22 @@ const char *orinoco_last_error(void);
  The rank that the last failure on this thread names, or -1 if it names none.
  */
 int32_t orinoco_last_error_rank(void);
+
+/*
+ Writes the flight record of this rank to `buffer`, of `capacity` bytes, as a string that ends with a null character: the last 64
+ operations, how long each waited, for which rank longest, and the waits for each rank. After a failure, the last operation is the
+ one that failed, and the rank it waited for longest is the late one.
+
+ `length` receives the bytes of the whole string, without the null character. If that is not less than `capacity`, the string in the
+ buffer is cut off: call again with a larger buffer. With a capacity of 0, `buffer` may be NULL. The function does not wait for other
+ ranks, but for the operations of this one that were started in the background.
+
+ `format` is ORINOCO_TEXT or ORINOCO_JSON. The object has the keys `rank`, `operations` (oldest first), `waits` (one entry for each
+ rank) and `failure` (the message of the first failure, or null). An operation has `number`, `call`, `state` ("done", "failed" or
+ "under way"), `began_ms` and `ended_ms` since the group was joined, `waited_ms`, and `longest`: null, or an object with `rank` and
+ `waited_ms`. A wait has `count`, `waited_ms` and `longest_ms`.
+ */
+OrinocoStatus orinoco_recent(const struct OrinocoGroup *group, uint32_t format, char *buffer, size_t capacity, size_t *length);
 
 /*
  Waits until an operation that was started in the background has ended, and returns its status. `work` is not valid after that.

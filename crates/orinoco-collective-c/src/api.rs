@@ -13,14 +13,15 @@ use std::time::Duration;
 
 use half::{bf16, f16};
 use orinoco_collective::{
-    CollectiveError, DataType, GroupKey, MessageSettings, Order, ReduceOp, Rendezvous, Security, Settings,
-    SharedPorts, ShmGroup, TcpGroup, TcpSettings,
+    CollectiveError, DataType, FlightRecord, GroupKey, MessageSettings, Order, ReduceOp, Rendezvous,
+    Security, Settings, SharedPorts, ShmGroup, TcpGroup, TcpSettings,
 };
 
 use crate::fault::{Fault, OrinocoStatus, last_message, last_rank, status};
 use crate::group::AnyGroup;
 pub use crate::group::{OrinocoGroup, OrinocoWork};
-use crate::vectors::{Vector, at, check_list, count_list, text, vector_list};
+use crate::record;
+use crate::vectors::{Vector, at, check_list, count_list, text, vector_list, write_text};
 
 /// Data type: IEEE 754 single precision.
 pub const ORINOCO_F32: u32 = 0;
@@ -296,6 +297,55 @@ pub extern "C" fn orinoco_last_error() -> *const c_char {
 #[unsafe(no_mangle)]
 pub extern "C" fn orinoco_last_error_rank() -> i32 {
     last_rank()
+}
+
+/// Format of a flight record: a table for people.
+pub const ORINOCO_TEXT: u32 = 0;
+/// Format of a flight record: one JSON object.
+pub const ORINOCO_JSON: u32 = 1;
+
+/// Writes the flight record of this rank to `buffer`, of `capacity` bytes, as a string that ends with a null character: the last 64
+/// operations, how long each waited, for which rank longest, and the waits for each rank. After a failure, the last operation is the
+/// one that failed, and the rank it waited for longest is the late one.
+///
+/// `length` receives the bytes of the whole string, without the null character. If that is not less than `capacity`, the string in the
+/// buffer is cut off: call again with a larger buffer. With a capacity of 0, `buffer` may be NULL. The function does not wait for other
+/// ranks, but for the operations of this one that were started in the background.
+///
+/// `format` is ORINOCO_TEXT or ORINOCO_JSON. The object has the keys `rank`, `operations` (oldest first), `waits` (one entry for each
+/// rank) and `failure` (the message of the first failure, or null). An operation has `number`, `call`, `state` ("done", "failed" or
+/// "under way"), `began_ms` and `ended_ms` since the group was joined, `waited_ms`, and `longest`: null, or an object with `rank` and
+/// `waited_ms`. A wait has `count`, `waited_ms` and `longest_ms`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn orinoco_recent(
+    group: *const OrinocoGroup,
+    format: u32,
+    buffer: *mut c_char,
+    capacity: usize,
+    length: *mut usize,
+) -> OrinocoStatus {
+    status(|| {
+        // SAFETY: the caller's pointer is what its type says.
+        let group = unsafe { at(group, "the group") }?;
+        if length.is_null() {
+            return Err(Fault::argument("the place for the length is NULL"));
+        }
+        let describe: fn(&FlightRecord) -> String = match format {
+            ORINOCO_TEXT => FlightRecord::to_string,
+            ORINOCO_JSON => record::json,
+            other => {
+                return Err(Fault::argument(format!(
+                    "{other} is no format; expected ORINOCO_TEXT or ORINOCO_JSON"
+                )));
+            }
+        };
+        let record = describe(&group.recent()?);
+        // SAFETY: the caller's buffer has as many bytes as it says.
+        unsafe { write_text(&record, buffer, capacity) }?;
+        // SAFETY: the caller's pointer is what its type says, and it is not NULL.
+        unsafe { length.write(record.len()) };
+        Ok(())
+    })
 }
 
 /// Waits until an operation that was started in the background has ended, and returns its status. `work` is not valid after that.

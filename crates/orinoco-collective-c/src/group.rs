@@ -3,8 +3,8 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use orinoco_collective::{
-    CollectiveError, Communicator, Element, JoinError, Pending, QuantizedElement, Queue, ReduceOp, ShmGroup,
-    TcpGroup,
+    CollectiveError, Communicator, Element, FlightRecord, JoinError, Pending, QuantizedElement, Queue,
+    ReduceOp, ShmGroup, TcpGroup,
 };
 
 use crate::fault::Fault;
@@ -65,6 +65,11 @@ impl OrinocoGroup {
         Ok(pending.wait()?)
     }
 
+    /// Returns the last operations of this rank, after all that were started.
+    pub(crate) fn recent(&self) -> Result<FlightRecord, Fault> {
+        self.run(|group| Ok(group.recent()))
+    }
+
     /// Splits the group, after all operations that were started. `None` if this rank takes no part.
     pub(crate) fn split(&self, color: Option<u32>, key: i32) -> Result<Option<Self>, Fault> {
         let part = self.run(move |group| Ok(group.split(color, key)))??;
@@ -120,6 +125,10 @@ impl AnyGroup {
 
     fn ranks(&self) -> usize {
         each!(self, group => group.ranks())
+    }
+
+    fn recent(&self) -> FlightRecord {
+        each!(self, group => group.recent())
     }
 
     fn split(&mut self, color: Option<u32>, key: i32) -> Result<Option<Self>, JoinError> {

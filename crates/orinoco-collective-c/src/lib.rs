@@ -6,6 +6,7 @@
 mod api;
 mod fault;
 mod group;
+mod record;
 mod vectors;
 
 pub use api::*;

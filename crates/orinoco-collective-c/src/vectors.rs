@@ -166,6 +166,24 @@ pub(crate) unsafe fn text(pointer: *const c_char, what: &str) -> Result<String, 
     text.to_str().map(str::to_owned).map_err(|_| Fault::argument(format!("{what} is not UTF-8")))
 }
 
+/// Writes as much of a text as fits, and a null character.
+///
+/// # Safety
+/// There must be so many bytes at the address, which nobody else reads or changes.
+pub(crate) unsafe fn write_text(text: &str, buffer: *mut c_char, capacity: usize) -> Result<(), Fault> {
+    let Some(room) = capacity.checked_sub(1) else { return Ok(()) };
+    if buffer.is_null() {
+        return Err(Fault::argument("the buffer is NULL"));
+    }
+    let written = &text.as_bytes()[..text.floor_char_boundary(room)];
+    // SAFETY: the caller's: at most `room` bytes and one more, in a buffer that is not null and that the text is no part of.
+    unsafe {
+        buffer.cast::<u8>().copy_from_nonoverlapping(written.as_ptr(), written.len());
+        buffer.add(written.len()).write(0);
+    }
+    Ok(())
+}
+
 /// The thing at an address, or an error.
 ///
 /// # Safety

@@ -190,6 +190,32 @@ static void check_split(OrinocoGroup *group) {
   CHECK(orinoco_split(group, 0, 0, NULL) == ORINOCO_INVALID_ARGUMENT);
 }
 
+static char record[1 << 16];
+
+/* Whether the flight record has a text. */
+static bool has_recorded(OrinocoGroup *group, uint32_t format, const char *text) {
+  size_t length = 0;
+  MUST(orinoco_recent(group, format, record, sizeof record, &length));
+  CHECK(length < sizeof record && strlen(record) == length);
+  return strstr(record, text) != NULL;
+}
+
+static void check_record(OrinocoGroup *group) {
+  size_t whole = 0, length = 0;
+  MUST(orinoco_barrier(group, NULL));
+  CHECK(has_recorded(group, ORINOCO_TEXT, "Last operations of rank "));
+  CHECK(has_recorded(group, ORINOCO_JSON, "\"failure\":null") && has_recorded(group, ORINOCO_JSON, "\"call\":\"barrier\""));
+  CHECK(!has_recorded(group, ORINOCO_JSON, "\"failed\""));
+  MUST(orinoco_recent(group, ORINOCO_TEXT, NULL, 0, &whole));
+  memset(record, 'x', 12);
+  MUST(orinoco_recent(group, ORINOCO_TEXT, record, 10, &length));
+  CHECK(length == whole && strcmp(record, "Last oper") == 0 && record[10] == 'x');
+  CHECK(orinoco_recent(group, ORINOCO_TEXT, NULL, 1, &length) == ORINOCO_INVALID_ARGUMENT);
+  CHECK(orinoco_recent(group, ORINOCO_TEXT, record, 1, NULL) == ORINOCO_INVALID_ARGUMENT);
+  CHECK(orinoco_recent(group, 2, record, 1, &length) == ORINOCO_INVALID_ARGUMENT);
+  CHECK(orinoco_recent(NULL, ORINOCO_TEXT, record, 1, &length) == ORINOCO_INVALID_ARGUMENT);
+}
+
 static void check_errors(OrinocoGroup *group) {
   CHECK(orinoco_all_reduce(NULL, input, input, 1, ORINOCO_F64, ORINOCO_SUM, NULL) == ORINOCO_INVALID_ARGUMENT);
   CHECK(strcmp(orinoco_last_error(), "the group is NULL") == 0);
@@ -207,6 +233,7 @@ static void check_errors(OrinocoGroup *group) {
     OrinocoStatus status = orinoco_all_reduce(group, input, input, rank + 1, ORINOCO_F64, ORINOCO_SUM, NULL);
     CHECK(status == ORINOCO_MISMATCH || status == ORINOCO_EPOCH_FAILED);
     CHECK(orinoco_last_error_rank() >= 0);
+    CHECK(has_recorded(group, ORINOCO_TEXT, "failed at ") && has_recorded(group, ORINOCO_JSON, "\"state\":\"failed\""));
   }
 }
 
@@ -222,6 +249,7 @@ int main(int argc, char **argv) {
   check_int8(group);
   check_messages_and_background(group);
   check_many(group);
+  check_record(group);
   check_split(group);
   check_errors(group);
   MUST(orinoco_leave(group));

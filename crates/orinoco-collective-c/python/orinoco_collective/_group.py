@@ -1,5 +1,7 @@
 """A group over the C library."""
 
+import json
+
 from ._native import ffi, lib
 
 DATA_TYPES = {
@@ -216,6 +218,27 @@ class Group:
         """Receives a vector that another rank sends."""
         own = _Vector(vector, True)
         self.call("recv", own.address, own.count, own.data_type, source)
+
+    def recent(self):
+        """The flight record of this rank, as a dictionary: its last 64 operations, how long each waited and for which rank longest, and
+        the waits for each rank. After a failure, the last operation is the one that failed, and the rank it waited for longest is the
+        late one. The header of the C library, at ``orinoco_recent``, describes the keys. Times are in milliseconds.
+        """
+        return json.loads(self._recent(lib.ORINOCO_JSON))
+
+    def recent_text(self):
+        """The flight record of this rank, as a table for people."""
+        return self._recent(lib.ORINOCO_TEXT)
+
+    def _recent(self, record_format):
+        # Enough for 64 operations of a few ranks.
+        capacity, length = 1 << 15, ffi.new("size_t *")
+        while True:
+            buffer = ffi.new("char[]", capacity)
+            check(lib.orinoco_recent(self._pointer, record_format, buffer, capacity, length))
+            if length[0] < capacity:
+                return ffi.string(buffer).decode()
+            capacity = 2 * length[0]
 
     @staticmethod
     def _check(condition, expected):

@@ -65,7 +65,8 @@ class ProcessGroupOrinoco(dist.ProcessGroup):
         if rank == 0:
             self._store.set("orinoco/token", secrets.token_hex(8))
         self._token = self._store.get("orinoco/token")
-        self._operations = _Worker(lambda: self._join("all", list(range(ranks))))
+        members = list(range(ranks))
+        self._operations = _Worker(members, lambda: self._join("all", members))
         self._channels = {}
         self._group_name = None
 
@@ -290,8 +291,8 @@ class ProcessGroupOrinoco(dist.ProcessGroup):
         """The worker for messages in one direction with one tag: a group of two of its own, so that it waits for nothing else."""
         key = (source, destination, tag)
         if key not in self._channels:
-            name = f"{source}-{destination}-{tag}"
-            self._channels[key] = _Worker(lambda: self._join(name, [source, destination]))
+            name, members = f"{source}-{destination}-{tag}", [source, destination]
+            self._channels[key] = _Worker(members, lambda: self._join(name, members))
         return self._channels[key]
 
     def _join(self, name, members):
@@ -367,7 +368,9 @@ class _Store:
 class _Worker:
     """Runs operations on a thread of its own, in order. It joins its group at the first."""
 
-    def __init__(self, join):
+    def __init__(self, members, join):
+        # Ranks of the process group, by their numbers in this worker's group.
+        self._members = members
         self._join = join
         self._group = None
         # Guards the group: held while an operation runs.
@@ -420,12 +423,28 @@ class _Worker:
             with self._lock, torch.no_grad():
                 if self._group is None:
                     self._group = self._join()
-                run(self._group)
+                try:
+                    run(self._group)
+                except OrinocoError as error:
+                    raise self._explained(error) from error
         except BaseException as error:
             failure = error
         with self._count_lock:
             self._pending -= 1
         ended.set_result(failure)
+
+
+    def _explained(self, error):
+        """The error of an operation, with the rank that this one waited for, and with the numbers that ranks have in the process group."""
+        members, message = self._members, str(error)
+        if members != list(range(len(members))):
+            message += f" (a message from rank {members[0]} to rank {members[1]}, which are ranks 0 and 1 of this error)"
+        record = self._group.recent()
+        last = record["operations"][-1] if record["failure"] else None
+        if last and last["longest"]:
+            rank, waited = members[last["longest"]["rank"]], last["longest"]["waited_ms"]
+            message += f"; in operation {last['number']} ({last['call']}), this rank waited longest for rank {rank}: {waited:.1f} ms"
+        return OrinocoError(message, None if error.rank is None else members[error.rank])
 
 
 class _Work(Work):

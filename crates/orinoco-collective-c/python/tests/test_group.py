@@ -4,17 +4,18 @@ import array
 import multiprocessing
 import os
 import secrets
+import time
 
 import pytest
 
 import orinoco_collective as oc
 
 
-def run(ranks, transport, body):
+def run(ranks, transport, body, deadline=None):
     """Runs a function as each rank, in processes."""
     path = f"/dev/shm/orinoco-python-{os.getpid()}-{secrets.token_hex(4)}"
     context = multiprocessing.get_context("fork")
-    processes = [context.Process(target=_rank, args=(rank, ranks, transport, path, body)) for rank in range(ranks)]
+    processes = [context.Process(target=_rank, args=(rank, ranks, transport, path, body, deadline)) for rank in range(ranks)]
     for process in processes:
         process.start()
     for process in processes:
@@ -22,12 +23,14 @@ def run(ranks, transport, body):
     assert [process.exitcode for process in processes] == [0] * ranks
 
 
-def _rank(rank, ranks, transport, path, body):
+def _rank(rank, ranks, transport, path, body, deadline):
     if transport == "shm":
-        group = oc.join_shm(path, rank, ranks, silence=5)
+        group = oc.join_shm(path, rank, ranks, deadline=deadline, silence=5)
     else:
         is_plain, encrypt = transport == "tcp-plaintext", transport != "tcp-authenticated"
-        group = oc.join_tcp("file:" + path, rank, ranks, plaintext=is_plain, encrypt=encrypt, silence=5)
+        group = oc.join_tcp(
+            "file:" + path, rank, ranks, plaintext=is_plain, encrypt=encrypt, deadline=deadline, silence=5
+        )
     with group:
         body(group)
 
@@ -128,6 +131,33 @@ def _errors(group):
 
 def test_errors():
     run(2, "shm", _errors)
+
+
+def _recorded(group):
+    for _ in range(70):
+        group.barrier()
+    record = group.recent()
+    assert (record["rank"], record["failure"], len(record["waits"])) == (group.rank, None, 2)
+    assert [operation["number"] for operation in record["operations"]] == list(range(7, 71))
+    assert {(operation["call"], operation["state"]) for operation in record["operations"]} == {("barrier", "done")}
+    assert group.recent_text().startswith(f"Last operations of rank {group.rank} (64 of 70).")
+    if group.rank == 1:
+        # Alive, and late, also where ranks get few turns.
+        time.sleep(6)
+        return
+    with pytest.raises(oc.OrinocoError, match="rank 1"):
+        group.all_reduce(array.array("f", [1]))
+    record = group.recent()
+    assert "rank 1" in record["failure"]
+    last = record["operations"][-1]
+    assert (last["call"], last["state"]) == ("all_reduce of 1 f32, sum", "failed")
+    assert last["longest"]["rank"] == 1 and last["longest"]["waited_ms"] > 500
+    assert record["waits"][1]["longest_ms"] > 500 and record["waits"][0]["count"] == 0
+
+
+@pytest.mark.parametrize("transport", ["shm", "tcp"])
+def test_the_record_names_the_rank_that_is_late(transport):
+    run(2, transport, _recorded, deadline=1)
 
 
 def test_a_key_is_made_once(tmp_path):

@@ -1,5 +1,6 @@
 """The torch.distributed back end: training with DistributedDataParallel as with Gloo, exchanges in any order, and errors."""
 
+import datetime
 import os
 import pathlib
 import socket
@@ -195,6 +196,29 @@ def _die(rank, ranks):
 
 def test_a_rank_that_dies_is_named():
     run(_die)
+
+
+def _is_late(rank, ranks):
+    dist.init_process_group("orinoco", rank=rank, world_size=ranks, timeout=datetime.timedelta(seconds=3))
+    dist.barrier()
+    if rank == 2:
+        dist.send(torch.ones(1), 0)
+        time.sleep(15)
+        os._exit(0)
+    operations = [lambda: dist.all_reduce(torch.ones(1000))]
+    if rank == 0:
+        dist.recv(torch.ones(1), 2)
+        operations.append(lambda: dist.recv(torch.ones(1), 2))
+    for operation in operations:
+        with pytest.raises(Exception, match=r"this rank waited longest for rank 2: \d+\.\d ms") as error:
+            operation()
+    if rank == 0:
+        assert "a message from rank 2 to rank 0, which are ranks 0 and 1 of this error" in str(error.value)
+    os._exit(0)
+
+
+def test_an_error_names_the_rank_that_is_late():
+    run(_is_late, ranks=3)
 
 
 def _sum_over_machines(rank, ranks, variables):
