@@ -6,7 +6,7 @@
 #   test    and an RTSP server's library, FFmpeg (the judge of our decoding), cargo-deny, ONNX Runtime
 #   demo    and ONNX Runtime
 #   cross   and the aarch64 linker and emulator (cross/toolchain.sh fetches the rest when it is first used)
-#   torch   and virtual environments of Python
+#   torch   and virtual environments of Python, and network namespaces
 #   boards  and what the emulated boards are put together with (tests/rig fetches the rest when it is first used)
 # What is there already is left as it is; a second run changes nothing and takes a second.
 set -euo pipefail
@@ -33,7 +33,7 @@ main() {
       test) packages+=("${test_packages[@]}") ;;
       cross) packages+=("${cross_packages[@]}") ;;
       boards) packages+=("${boards_packages[@]}") ;;
-      torch) packages+=(python3-venv) ;;
+      torch) packages+=(python3-venv iproute2) ;;
       *) fail "there is no job \`$job\`: use build, test, demo, cross, boards or torch" 2 ;;
     esac
   done

@@ -8,6 +8,9 @@ Ranks of one machine are connected by shared memory, others by TCP, authenticate
 ``ORINOCO_KEY_FILE`` names. ``ORINOCO_TRANSPORT`` chooses ``shm``, ``tcp`` or ``tcp-plaintext`` instead. The last does not encrypt, and
 does not authenticate ranks of one machine.
 
+Ranks on several machines reach this one at the IP address from which it reaches the master (``MASTER_ADDR``). Where that is not the right
+one, set ``ORINOCO_ADDRESS`` to the machine's own IP address.
+
 On boards that run ``orinocod``, ranks can receive connections from other machines through the TCP port of the daemon instead of one of
 their own. Set ``ORINOCO_SHARED_ADDRESS`` on each machine to the ``IP:PORT`` of its daemon, on all machines or on none.
 ``ORINOCO_PROGRAM_SOCKET`` is the ``program_socket`` of the board file; if unset, ``/run/orinoco/programs.sock``.
@@ -15,7 +18,9 @@ their own. Set ``ORINOCO_SHARED_ADDRESS`` on each machine to the ``IP:PORT`` of 
 
 import contextlib
 import hashlib
+import ipaddress
 import itertools
+import json
 import os
 import queue
 import secrets
@@ -61,7 +66,8 @@ class ProcessGroupOrinoco(dist.ProcessGroup):
         self._own_rank = rank
         self._own_ranks = ranks
         self._deadline = timeout.total_seconds()
-        self._machines = _machines(self._store, rank, ranks)
+        self._master = _master(store)
+        self._hosts = _hosts(self._store, rank, ranks, self._master)
         if rank == 0:
             self._store.set("orinoco/token", secrets.token_hex(8))
         self._token = self._store.get("orinoco/token")
@@ -304,7 +310,7 @@ class ProcessGroupOrinoco(dist.ProcessGroup):
 
     def _join_ranks(self, name, members):
         rank, ranks = members.index(self._own_rank), len(members)
-        is_one_machine = len({self._machines[member] for member in members}) == 1
+        is_one_machine = len({self._hosts[member]["memory"] for member in members}) == 1
         transport = os.environ.get("ORINOCO_TRANSPORT") or ("shm" if is_one_machine else "tcp")
         if transport not in ("shm", "tcp", "tcp-plaintext"):
             raise ValueError(f"ORINOCO_TRANSPORT is {transport!r}, expected shm, tcp or tcp-plaintext")
@@ -324,26 +330,59 @@ class ProcessGroupOrinoco(dist.ProcessGroup):
                 "that has the group's key; make one by orinoco_collective.make_key, and copy it to each machine"
             )
         shared = os.environ.get("ORINOCO_SHARED_ADDRESS")
-        self._store.set(f"orinoco/{name}/address/{rank}", f"shared:{shared}" if shared else _own_address())
+        with contextlib.nullcontext() if shared else _reserve_port(self._own_address(members)) as reserved:
+            own = f"shared:{shared}" if shared else _endpoint(reserved)
+            rendezvous = self._exchange_addresses(name, members, rank, own)
+            return join_tcp(
+                rendezvous, rank, len(members), key_file=key_file, encrypt=transport == "tcp", deadline=self._deadline
+            )
+
+    def _exchange_addresses(self, name, members, rank, own):
+        """Publishes this rank's address, and returns the rendezvous with those of all members."""
+        self._store.set(f"orinoco/{name}/address/{rank}", own)
         addresses = [self._store.get(f"orinoco/{name}/address/{member}") for member in range(len(members))]
-        unlike = [member for member, address in zip(members, addresses) if address.startswith("shared:") != bool(shared)]
+        is_shared = own.startswith("shared:")
+        unlike = [member for member, address in zip(members, addresses) if address.startswith("shared:") != is_shared]
         if unlike:
-            here, there = ("set", "not set") if shared else ("not set", "set")
+            here, there = ("set", "not set") if is_shared else ("not set", "set")
             raise ValueError(f"ORINOCO_SHARED_ADDRESS is {here} on this rank, but {there} on ranks {unlike}; set it on all machines, or on none")
         addresses = [address.removeprefix("shared:") for address in addresses]
-        if shared:
+        if is_shared:
             program_socket = os.environ.get("ORINOCO_PROGRAM_SOCKET") or "/run/orinoco/programs.sock"
             # Such names are short, and those of PyTorch's groups may be long.
             group = hashlib.sha256(f"{self._token}-{name}".encode()).hexdigest()[:28]
             addresses.insert(0, f"shared:{group}@{program_socket}")
-        return join_tcp(
-            ",".join(addresses),
-            rank,
-            len(members),
-            key_file=key_file,
-            encrypt=transport == "tcp",
-            deadline=self._deadline,
-        )
+        return ",".join(addresses)
+
+    def _own_address(self, members):
+        """The IP address at which the other members reach this rank."""
+        own = self._hosts[self._own_rank]
+        elsewhere = {
+            member: [other for other in members if self._hosts[other]["network"] != self._hosts[member]["network"]]
+            for member in members
+        }
+        if not any(elsewhere.values()):
+            return own["address"] or "127.0.0.1"
+        # A rank without an address takes the one from which it reaches a rank of another machine. All ranks see who has neither.
+        unreachable = [
+            member
+            for member in members
+            if not self._hosts[member]["address"] and not any(self._hosts[other]["address"] for other in elsewhere[member])
+        ]
+        if unreachable:
+            raise ValueError(
+                f"the group spans several machines, but ranks {unreachable} have no address that other machines can reach: the master's address is "
+                f"{self._master!r} on this rank; set MASTER_ADDR on all machines to the IP address of rank 0's machine, or set ORINOCO_ADDRESS on each "
+                "machine to its own IP address"
+            )
+        if own["address"]:
+            return own["address"]
+        targets = [self._hosts[other]["address"] for other in elsewhere[self._own_rank] if self._hosts[other]["address"]]
+        sources = filter(None, map(_source_address, targets))
+        source = next(sources, None)
+        if source is None:
+            raise ValueError(f"this machine has no route to {targets[0]}, the address of another rank; set ORINOCO_ADDRESS on each machine to its own IP address")
+        return source
 
 
 class _Store:
@@ -574,24 +613,90 @@ def _reduction(op):
     raise NotImplementedError(f"the back end orinoco has no reduction {op}: use SUM, PRODUCT, MIN, MAX or AVG")
 
 
-def _machines(store, rank, ranks):
-    """A name for the machine of each rank: ranks with the same name share /dev/shm."""
+def _hosts(store, rank, ranks, master):
+    """Where each rank runs: ranks with the same "memory" share /dev/shm, those with the same "network" reach one another at 127.0.0.1.
+    "address" is the rank's IP address for the others, or empty if it is not known."""
+    own = {"memory": _memory(), "network": _network(), "address": _address_in_group(master)}
+    store.set(f"orinoco/host/{rank}", json.dumps(own))
+    return [json.loads(store.get(f"orinoco/host/{other}")) for other in range(ranks)]
+
+
+def _boot():
     with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-        boot = file.read().strip()
-    # Containers of one machine have a /dev/shm each.
-    store.set(f"orinoco/machine/{rank}", f"{boot}/{os.stat('/dev/shm').st_dev}")
-    return [store.get(f"orinoco/machine/{other}") for other in range(ranks)]
+        return file.read().strip()
 
 
-def _own_address():
-    """An address of this machine at which the others reach it, and a port that is free now."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        # Nothing is sent: the system only chooses the address.
-        probe.connect((os.environ.get("MASTER_ADDR", "127.0.0.1"), 9))
-        address = probe.getsockname()[0]
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:
-        listener.bind((address, 0))
-        return f"{address}:{listener.getsockname()[1]}"
+# Containers of one machine have a /dev/shm each, and often a network namespace.
+def _memory():
+    return f"{_boot()}/{os.stat('/dev/shm').st_dev}"
+
+
+def _network():
+    return f"{_boot()}/{os.stat('/proc/self/ns/net').st_ino}"
+
+
+def _master(store):
+    """The address of the process with the store, as this rank names it."""
+    while hasattr(store, "underlying_store"):
+        store = store.underlying_store
+    return getattr(store, "host", None) or os.environ.get("MASTER_ADDR") or "127.0.0.1"
+
+
+def _address_in_group(master):
+    """The IP address at which other machines reach this one: that of ORINOCO_ADDRESS, or the one from which this machine reaches the master."""
+    named = os.environ.get("ORINOCO_ADDRESS")
+    if not named:
+        # On the master's machine, the master's name is often one of loopback: as in /etc/hosts of Debian, which has 127.0.1.1 for the host's name.
+        return _source_address(master) or ""
+    try:
+        is_usable = not ipaddress.ip_address(named).is_loopback
+        _reserve_port(named).close()
+    except (ValueError, OSError):
+        is_usable = False
+    if not is_usable:
+        raise ValueError(f"ORINOCO_ADDRESS is {named!r}, expected an IP address of this machine that other machines can reach")
+    return named
+
+
+def _source_address(target):
+    """The IP address from which this machine reaches another, or None if it is not one that other machines can reach."""
+    try:
+        candidates = socket.getaddrinfo(target, 9, type=socket.SOCK_DGRAM)
+    except OSError:
+        return None
+    for family, kind, protocol, _, address in candidates:
+        with socket.socket(family, kind, protocol) as probe:
+            try:
+                # Nothing is sent: the system only chooses the address.
+                probe.connect(address)
+            except OSError:
+                continue
+            source = ipaddress.ip_address(probe.getsockname()[0].partition("%")[0])
+        # A link-local address of IPv6 means nothing without the name of an interface.
+        if not source.is_loopback and not (source.version == 6 and source.is_link_local):
+            return str(source)
+    return None
+
+
+def _reserve_port(address):
+    """A socket that keeps a port of this address from other programs until this rank listens there.
+
+    Two sockets with SO_REUSEADDR, as the library's is, may have one port while only one of them listens. The system gives the port to nobody
+    who asks for any port, nor to a connection."""
+    reserved = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
+    try:
+        reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        reserved.bind((address, 0))
+    except OSError:
+        reserved.close()
+        raise
+    return reserved
+
+
+def _endpoint(bound):
+    """The IP:PORT of a socket."""
+    address, port = bound.getsockname()[:2]
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
 
 def _create(store, rank, ranks, timeout):

@@ -3,6 +3,7 @@
 import datetime
 import os
 import pathlib
+import shutil
 import socket
 import subprocess
 import sys
@@ -224,7 +225,7 @@ def test_an_error_names_the_rank_that_is_late():
 def _sum_over_machines(rank, ranks, variables):
     """Sums as if each rank had a machine of its own, with these variables of the environment of each rank."""
     os.environ.update(variables[rank])
-    orinoco_collective.torch._machines = lambda store, rank, ranks: [str(other) for other in range(ranks)]
+    orinoco_collective.torch._memory = lambda: str(rank)
     dist.init_process_group("orinoco", rank=rank, world_size=ranks)
     tensor = torch.full((1000,), float(1 + rank))
     dist.all_reduce(tensor)
@@ -245,6 +246,97 @@ def key_file(tmp_path):
 
 def test_ranks_on_several_machines_meet_with_a_key(key_file):
     run(_sum_over_machines, [{"ORINOCO_KEY_FILE": key_file}] * RANKS)
+
+
+def _master_is_loopback(rank, ranks, key_file):
+    os.environ["ORINOCO_KEY_FILE"] = key_file
+    orinoco_collective.torch._memory = orinoco_collective.torch._network = lambda: str(rank)
+    dist.init_process_group("orinoco", rank=rank, world_size=ranks)
+    with pytest.raises(Exception, match=r"ranks \[0, 1\] have no address .* '127.0.0.1' .* MASTER_ADDR .* ORINOCO_ADDRESS"):
+        dist.barrier()
+    # Rank 0 has the store, and stays until rank 1 needs it no more.
+    if rank == 1:
+        dist.group.WORLD._store.set("end", "")
+    else:
+        dist.group.WORLD._store.get("end")
+    os._exit(0)
+
+
+def test_no_address_for_other_machines_is_an_error_on_all_ranks(key_file):
+    run(_master_is_loopback, key_file)
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "192.0.2.1", "a name"])
+def test_an_address_that_others_cannot_reach_is_an_error(monkeypatch, address):
+    monkeypatch.setenv("ORINOCO_ADDRESS", address)
+    with pytest.raises(ValueError, match=f"ORINOCO_ADDRESS is '{address}', expected an IP address of this machine"):
+        orinoco_collective.torch._address_in_group("127.0.0.1")
+
+
+def test_a_reserved_port_is_given_to_nobody_else():
+    with orinoco_collective.torch._reserve_port("127.0.0.1") as reserved:
+        place = reserved.getsockname()
+        with socket.socket() as other, pytest.raises(OSError, match="in use"):
+            other.bind(place)
+        with socket.create_server(place) as listener, socket.create_connection(place):
+            listener.accept()[0].close()
+
+
+# Addresses of two networks that connect two machines.
+ADDRESSES = [("10.203.0.1", "10.204.0.1"), ("10.203.0.2", "10.204.0.2")]
+
+
+@pytest.fixture
+def machines():
+    """Two network namespaces with a cable between them, as commands that run a program in each, with a /dev/shm of its own."""
+    if os.geteuid() != 0 or shutil.which("ip") is None:
+        pytest.skip("skipped: network namespaces need root and the program ip")
+    names = [f"orinoco-{os.getpid()}-{number}" for number in range(2)]
+
+    def ip(*arguments):
+        subprocess.run(["ip", *arguments], check=True)
+
+    try:
+        for name in names:
+            ip("netns", "add", name)
+        ip("link", "add", "cable", "netns", names[0], "type", "veth", "peer", "name", "cable", "netns", names[1])
+        for name, addresses in zip(names, ADDRESSES):
+            for address in addresses:
+                ip("-n", name, "address", "add", f"{address}/24", "dev", "cable")
+            for link in ("lo", "cable"):
+                ip("-n", name, "link", "set", link, "up")
+        mount = 'mount -t tmpfs tmpfs /dev/shm && exec "$@"'
+        yield [["ip", "netns", "exec", name, "sh", "-c", mount, "sh"] for name in names]
+    finally:
+        for name in names:
+            subprocess.run(["ip", "netns", "delete", name], check=False)
+
+
+def sum_of_machine(rank, expected):
+    """Sums as one rank, and checks the network through which the others are to reach it."""
+    dist.init_process_group("orinoco", rank=rank, world_size=2, timeout=datetime.timedelta(seconds=60))
+    tensor = torch.full((1000,), float(1 + rank))
+    dist.all_reduce(tensor)
+    assert tensor.tolist() == [3.0] * 1000
+    address = dist.group.WORLD._store.get(f"orinoco/all/address/{rank}")
+    assert address.rpartition(":")[0] == expected, address
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+@pytest.mark.parametrize("network", [None, 1])
+def test_machines_reach_a_master_whose_name_is_loopback_at_home(machines, key_file, network):
+    """Debian has the line `127.0.1.1 NAME` in /etc/hosts. `network`: that of ORINOCO_ADDRESS, instead of the master's."""
+    processes = []
+    for rank, machine in enumerate(machines):
+        environment = {**os.environ, "ORINOCO_KEY_FILE": key_file, "MASTER_PORT": "29500"}
+        environment["MASTER_ADDR"] = "127.0.1.1" if rank == 0 else ADDRESSES[0][0]
+        if network is not None:
+            environment["ORINOCO_ADDRESS"] = ADDRESSES[rank][network]
+        body = f"import test_torch; test_torch.sum_of_machine({rank}, {ADDRESSES[rank][network or 0]!r})"
+        command = [*machine, sys.executable, "-c", body]
+        processes.append(subprocess.Popen(command, env=environment, cwd=pathlib.Path(__file__).parent))
+    assert [process.wait(120) for process in processes] == [0, 0]
 
 
 @pytest.fixture
