@@ -35,7 +35,7 @@ test-boards: ## on emulated aarch64 boards with cameras, power rails and RDMA (s
 	@$(xtask) boards test
 
 test-torch: ## the Python package and the torch.distributed back end; installs PyTorch unless ORINOCO_PYTHON names a Python with it
-	@./setup.sh build torch
+	@./setup.sh build torch cross
 	@$(xtask) test-torch
 
 test-gpu: ## tests that need an NVIDIA GPU: kernels, pipelines, models on ort-cuda; ORT_DYLIB_PATH names an ONNX Runtime built with CUDA

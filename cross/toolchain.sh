@@ -20,9 +20,9 @@ key=$(cat "$here"/{toolchain.sh,common.sh,cpuinfo} | sha256sum | cut -c1-12)
 prefix=$cache/cross/$key
 sysroot=$prefix/sysroot
 
-# To link against, and to decode a file or a stream under qemu-user.
+# To link against, to decode a file or a stream under qemu-user, and to load the Python package there.
 packages=(libc6-dev libgcc-s1 libstdc++-10-dev libgstreamer1.0-dev libgstreamer-plugins-base1.0-dev libibverbs-dev librdmacm-dev
-  gstreamer1.0-tools gstreamer1.0-plugins-base gstreamer1.0-plugins-good gstreamer1.0-libav)
+  python3-cffi-backend gstreamer1.0-tools gstreamer1.0-plugins-base gstreamer1.0-plugins-good gstreamer1.0-libav)
 # Taken without what they depend on: the GLib .gir files for the gate, and the one plugin of the `bad` set that video needs.
 loose_packages=(libgirepository1.0-dev gstreamer1.0-plugins-bad libgstreamer-plugins-bad1.0-0)
 kept_bad_plugins='libgstvideoparsersbad.so'
@@ -82,7 +82,7 @@ private_apt() {
 make_sysroot() {
   local mirror scratch=$prefix/apt-sysroot deb
   mirror=$(debian_mirror)
-  echo "toolchain: fetching Debian 11 for arm64 (190 MB) and unpacking it into $sysroot (410 MB)" >&2
+  echo "toolchain: fetching Debian 11 for arm64 (190 MB) and unpacking it into $sysroot (430 MB)" >&2
   rm -rf "$sysroot" "$scratch"
   private_apt "$scratch" arm64 <<<"deb [signed-by=$keyring] $mirror $suite main"
   apt-get "${apt_options[@]}" install -y --no-install-recommends --download-only "${packages[@]}" ||
@@ -98,11 +98,11 @@ make_sysroot() {
   rm -rf "$scratch"
 }
 
-# Drops what is neither linked against nor run (documentation, Perl, Python, graphics drivers), and the plugins of the
+# Drops what is neither linked against nor run (documentation, Perl, graphics drivers), and the plugins of the
 # `bad` set whose own libraries were not taken.
 prune_sysroot() {
   local lib=$sysroot/usr/lib/aarch64-linux-gnu
-  rm -rf "$sysroot"/usr/share/{doc,man,locale,info,icons,perl,python3} "$sysroot"/usr/bin/{perl*,python*} "$sysroot"/usr/lib/python3*
+  rm -rf "$sysroot"/usr/share/{doc,man,locale,info,icons,perl,python3} "$sysroot"/usr/bin/perl*
   rm -rf "$lib"/{perl,dri,libLLVM-*,libz3.so*}
   dpkg_contents gstreamer1.0-plugins-bad | grep 'gstreamer-1.0/libgst.*\.so$' | grep -v "/$kept_bad_plugins\$" |
     while read -r plugin; do rm -f "$sysroot/$plugin"; done

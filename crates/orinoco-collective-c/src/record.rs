@@ -22,7 +22,8 @@ fn operation(operation: &OperationRecord) -> Value {
         OperationState::Done { ended } => ("done", Some(ended)),
         OperationState::Failed { ended } => ("failed", Some(ended)),
     };
-    let longest = operation.longest.map(|(rank, waited)| json!({ "rank": rank, "waited_ms": millis(waited) }));
+    let longest =
+        operation.longest.map(|(rank, waited)| json!({ "rank": rank, "waited_ms": millis(waited) }));
     json!({
         "number": operation.number,
         "call": operation.call.to_string(),

@@ -1,4 +1,4 @@
-//! The Python package of the collective operations: its wheel, its tests, and PyTorch's own tests of the operations that Gloo has.
+//! The Python package of the collective operations: its wheels, its tests, and PyTorch's own tests of the operations that Gloo has.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,7 +14,7 @@ const PYTHON: &str = "ORINOCO_PYTHON";
 const PACKAGES: &[&str] =
     &["maturin>=1.7,<2", "cffi>=1.15", "pytest", "numpy", "expecttest", "hypothesis", "torch>=2.4"];
 
-/// Builds the wheel, installs it, and runs the tests.
+/// Builds the wheel, installs it, and runs the tests. Builds the wheel for aarch64, too, where that is possible.
 pub(crate) fn test() -> Result<()> {
     let python = python()?;
     let folder = root().join("crates/orinoco-collective-c");
@@ -25,6 +25,8 @@ pub(crate) fn test() -> Result<()> {
     let mut install = run(&python, &["-m", "pip", "install", "--quiet", "--force-reinstall", "--no-deps"]);
     install.arg(newest_wheel(&wheels)?);
     step("installation", install)?;
+    let cross = with_programs_of(&python, command(&["cross/wheel.sh"]));
+    step("wheel for aarch64", cross)?;
     let mut tests = run(&python, &["-m", "pytest", "-q"]);
     tests.args([folder.join("python/tests/test_group.py"), folder.join("python/tests/test_torch.py")]);
     // PyTorch must not be found in the current folder.
@@ -60,6 +62,11 @@ fn python() -> Result<PathBuf> {
 fn run(python: &Path, words: &[&str]) -> Command {
     let mut command = Command::new(python);
     command.args(words).current_dir(root());
+    with_programs_of(python, command)
+}
+
+/// A command with the programs of a Python first in the path.
+fn with_programs_of(python: &Path, mut command: Command) -> Command {
     if let Some(folder) = python.parent() {
         let path = std::env::var_os("PATH").unwrap_or_default();
         let paths = std::iter::once(folder.to_owned()).chain(std::env::split_paths(&path));
