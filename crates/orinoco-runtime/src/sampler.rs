@@ -79,8 +79,8 @@ struct Sampling {
     sensors: Sensors,
     snapshot: Snapshot,
     settings: PowerSettings,
-    /// Time at which they were read last.
-    settings_at: Nanos,
+    /// Time of the last look at which they were those for which the energy is fitted.
+    fitted_at: Nanos,
     feed: WorkFeed,
     /// Meter, or the reason why energy is not measured.
     meter: Result<RailMeter, String>,
@@ -123,7 +123,7 @@ impl Sampling {
             sensors: Sensors::discover(sysroot),
             snapshot: Snapshot::default(),
             settings: PowerSettings::default(),
-            settings_at: Nanos(0),
+            fitted_at: Nanos(0),
             feed,
             meter: Err(String::new()),
             powers: Vec::new(),
@@ -150,7 +150,7 @@ impl Sampling {
         self.snapshot = Snapshot::default();
         self.sensors.read(now, &mut self.snapshot);
         self.settings.update(&self.sysroot, &self.snapshot);
-        self.settings_at = now;
+        self.fitted_at = now;
         (self.next_sensors, self.next_look) = (now + SENSORS_EVERY, now + LOOK_AGAIN_AFTER);
         self.publish();
     }
@@ -182,8 +182,8 @@ impl Sampling {
         }
         self.sensors.read(now, &mut self.snapshot);
         self.next_sensors = now + SENSORS_EVERY;
-        self.measure(now);
         self.check_settings(now);
+        self.measure(now);
         self.publish();
         next
     }
@@ -206,14 +206,15 @@ impl Sampling {
 
     /// Starts the attribution again if the power mode or a clock limit has changed: the same work then needs another power.
     fn check_settings(&mut self, now: Nanos) {
-        let before = std::mem::replace(&mut self.settings_at, now);
-        if !self.settings.update(&self.sysroot, &self.snapshot) {
-            return;
+        let is_change = self.settings.update(&self.sysroot, &self.snapshot);
+        if let (true, Ok(RailMeter { meter, .. })) = (is_change, &mut self.meter) {
+            // When it came is not known, so readings since the settings were seen before it count neither before nor after it.
+            meter.restart(self.fitted_at);
+            meter.restart(now);
         }
-        let Ok(RailMeter { meter, .. }) = &mut self.meter else { return };
-        // When the change came is not known, so readings after the last look and up to now count neither before nor after it.
-        meter.restart(before);
-        meter.restart(now);
+        if self.settings.are_fitted() {
+            self.fitted_at = now;
+        }
     }
 
     /// Publishes the last readings. A change of settings is not looked for: a fit that starts now would have no figures.

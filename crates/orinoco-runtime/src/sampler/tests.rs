@@ -185,54 +185,55 @@ fn energy_of_two_models_that_overlap_is_within_3_percent_of_the_closed_form() {
     assert_eq!(latest.sensors.rails[0].joules, Some(seen));
 }
 
-/// Runs a model that needs a third of its power from the middle of the run on, when a setting of the board changes, and checks
-/// the energy that is measured at the end.
-fn check_change(file: &str, before: &str, after: &str) {
+#[test]
+fn energy_after_a_change_of_a_clock_limit_is_measured_from_new() {
     const END: u64 = 600_000 * MS;
+    const LIMIT: &str = "sys/class/devfreq/17000000.gpu/max_freq";
     let mut board = Synthetic::new(&[(9.0, 30 * MS, 140 * MS)], END);
-    put_file(board.dir.path(), file, before);
+    put_file(board.dir.path(), LIMIT, "918000000\n");
+    // From the middle of the run on, between two looks at the settings, the model needs a third of its power.
     let change = |board: &mut Synthetic| {
-        put_file(board.dir.path(), file, after);
+        put_file(board.dir.path(), LIMIT, "306000000\n");
         board.loads[0].watts = 3.0;
     };
-    // In the middle between two looks at the settings.
     let latest = board.run_with_change(END, END / 2 + 500 * MS, change);
     let report = latest.energy.as_ref().unwrap_or_else(|why| panic!("{why}"));
     let exact = 3.0 * board.loads[0].work as f64 * 1e-9;
-    let seen = report.models[0].per_item.unwrap_or_else(|why| panic!("{file}: {why}"));
-    assert!((seen.energy.to_f64() / exact - 1.0).abs() <= 0.03, "{file}: {seen:?} instead of {exact} J");
-    let total = report.models[0].total.unwrap_or_else(|why| panic!("{file}: {why}")).energy.to_f64();
+    let seen = report.models[0].per_item.unwrap_or_else(|why| panic!("{why}"));
+    assert!((seen.energy.to_f64() / exact - 1.0).abs() <= 0.03, "{seen:?} instead of {exact} J");
+    let total = report.models[0].total.unwrap_or_else(|why| panic!("{why}")).energy.to_f64();
     let all = board.loads[0].emitted as f64 * 2.0 * exact;
-    assert!(
-        (total / all - 1.0).abs() <= 0.05,
-        "{file}: {total} J instead of {all} J, half at three times the power"
-    );
+    assert!((total / all - 1.0).abs() <= 0.05, "{total} J instead of {all} J, half at three times the power");
 }
 
-#[test]
-fn energy_after_a_change_of_the_power_mode_or_a_clock_limit_is_measured_from_new() {
-    check_change("var/lib/nvpmodel/status", "pmode:0002 fmode:quiet\n", "pmode:0000 fmode:quiet\n");
-    check_change("sys/class/devfreq/17000000.gpu/max_freq", "918000000\n", "306000000\n");
-    check_change("sys/devices/system/cpu/cpufreq/policy0/scaling_min_freq", "1728000\n", "115200\n");
-}
-
-#[test]
-fn a_limit_that_cannot_be_read_for_a_while_has_not_changed() {
+/// Checks in which of several looks, each with another content of a file, the settings have changed.
+fn check_looks<const N: usize>(file: &str, looks: [&str; N], expected: [bool; N]) {
     let dir = tempfile::tempdir().expect("temporary folder");
     let sysroot = Sysroot::at(dir.path());
-    let file = "sys/class/devfreq/17000000.gpu/max_freq";
     let mut settings = PowerSettings::default();
-    let mut is_changed = |text: &str| {
+    let is_changed = |text: &str| {
         put_file(dir.path(), file, text);
         let mut snapshot = Snapshot::default();
         Sensors::discover(&sysroot).read(Nanos(0), &mut snapshot);
         settings.update(&sysroot, &snapshot)
     };
-    assert!(!is_changed("918000000"), "it is known for the first time");
-    assert!(!is_changed("nonsense"));
-    assert!(!is_changed("918000000"));
-    assert!(is_changed("306000000"));
-    assert!(!is_changed("306000000"));
+    assert_eq!(looks.map(is_changed), expected, "{file}");
+}
+
+#[test]
+fn a_power_mode_or_a_limit_has_changed_when_it_has_held_for_two_looks() {
+    let modes = ["pmode:0002 fmode:quiet", "pmode:0002 fmode:cool", "pmode:0000", "pmode:0000", "pmode:0000"];
+    check_looks("var/lib/nvpmodel/status", modes, [false, false, false, true, false]);
+    let limits = ["1728000", "1728000", "115200", "115200"];
+    check_looks(
+        "sys/devices/system/cpu/cpufreq/policy0/scaling_min_freq",
+        limits,
+        [false, false, false, true],
+    );
+    // Unreadable, then lower for a moment, then lower for good.
+    let limits = ["918000000", "918000000", "nonsense", "306000000", "918000000", "306000000", "306000000"];
+    let expected = [false, false, false, false, false, false, true];
+    check_looks("sys/class/devfreq/17000000.gpu/max_freq", limits, expected);
 }
 
 #[test]
