@@ -129,6 +129,54 @@ pub enum JoinError {
         /// Its number in the group that is split.
         rank: usize,
     },
+    /// Ranks that give signs of life do not make the smaller group, too.
+    #[error(
+        "ranks {} did not call `shrink` within {} ms, and give signs of life; let them call it too, or end them, then call it again",
+        numbers(missing),
+        waited.as_millis()
+    )]
+    NotShrunk {
+        /// Those ranks, by their numbers in the group that failed.
+        missing: Vec<usize>,
+        /// Time waited.
+        waited: Duration,
+    },
+    /// The ranks that are left could not be connected with.
+    #[error(
+        "connecting ranks {} of the failed group, which are numbered from 0 in the new one; call `shrink` again on all of them",
+        numbers(members)
+    )]
+    Shrink {
+        /// Those ranks, by their numbers in the group that failed.
+        members: Vec<usize>,
+        /// The connection that failed last; its ranks have the numbers of the new group.
+        source: Box<JoinError>,
+    },
+    /// The other ranks go on without this one.
+    #[error(
+        "rank {by} and others make a smaller group without this rank{}; join as a rank of a new group",
+        cause.map_or_else(String::new, |cause| format!(", since it {cause}"))
+    )]
+    Excluded {
+        /// A rank that goes on without this one.
+        by: usize,
+        /// Failure of this rank as the others have noticed it, if they have sent it.
+        cause: Option<FailureCause>,
+    },
+    /// Too few ranks of a uniform group are left, or can be reached.
+    #[error(
+        "isolated: this rank reaches only ranks {} of {ranks} (itself included), not a majority; check the network and the other ranks, then restart all ranks",
+        numbers(reachable)
+    )]
+    Isolated {
+        /// Ranks that this one can reach, itself included.
+        reachable: Vec<usize>,
+        /// Number of ranks of the failed group.
+        ranks: usize,
+    },
+    /// There is a smaller group of this group already.
+    #[error("this group was shrunk already; shrink the group that was made of it")]
+    AlreadyShrunk,
     /// There cannot be so many connections between two ranks.
     #[error("`tcp_connections` is {connections}; it must be 1 to {max}")]
     Connections {
@@ -345,6 +393,32 @@ pub enum JoinError {
     UnprotectedWindow {
         /// The window.
         path: PathBuf,
+    },
+}
+
+/// Fault of an operation that was to be repeated without the ranks that fail.
+#[derive(Debug, Error)]
+pub enum RetryError {
+    /// The group is not uniform.
+    #[error(
+        "operations are repeated in uniform groups only: in others, ranks that have the result already do not take part again; set `MessageSettings::uniform`"
+    )]
+    NotUniform,
+    /// The operation failed, and was not repeated any more.
+    #[error("the last attempt, number {attempt}, failed")]
+    Operation {
+        /// Number of the attempt, from 1.
+        attempt: usize,
+        /// Its error.
+        source: CollectiveError,
+    },
+    /// There is no smaller group.
+    #[error("making a smaller group after attempt {attempt}")]
+    Shrink {
+        /// Number of the attempt that failed, from 1.
+        attempt: usize,
+        /// Reason.
+        source: JoinError,
     },
 }
 

@@ -65,12 +65,12 @@ pub use collective::Collective;
 pub use communicator::Communicator;
 pub use data::{DataType, ReduceOp};
 pub use element::{Element, reduce};
-pub use error::{CollectiveError, JoinError};
+pub use error::{CollectiveError, JoinError, RetryError};
 pub use failure::FailureCause;
 pub use message::{
     AllocateError, Engine, Failure, HEADER_BYTES, Header, Health, LinkFault, MappedMemory, Memory,
     MessageGroup, MessageSettings, Moved, NOTICE_BYTES, Notice, NumberedCall, OperationPlan, Order, Position,
-    RankSet, Refusal, Span, StreamReceiver, StreamSender, TCP_CONNECTIONS_MAX, Transport, Tune, Uniform,
+    RankSet, Refusal, ShrinkNotice, ShrinkStage, Span, StreamReceiver, StreamSender, TCP_CONNECTIONS_MAX, Transport, Tune, Uniform,
     VectorMemory, Vote,
 };
 pub use pcie::{Pcie, PcieGroup, PcieSettings};

@@ -31,6 +31,14 @@ pub struct Uniform {
     pub witness: Option<usize>,
 }
 
+impl Uniform {
+    /// Whether some ranks of so many are the majority.
+    pub(super) fn is_majority(self, some: RankSet, ranks: usize) -> bool {
+        let is_half = 2 * some.len() == ranks;
+        2 * some.len() > ranks || is_half && self.witness.is_some_and(|witness| some.contains(witness))
+    }
+}
+
 /// Most ranks of a uniform group: a vote has a bit for each.
 pub(crate) const VOTING_RANKS_MAX: usize = u64::BITS as usize;
 
@@ -63,17 +71,17 @@ impl RankSet {
         self.0.count_ones() as usize
     }
 
-    fn with(self, rank: usize) -> Self {
+    pub(super) fn with(self, rank: usize) -> Self {
         assert!(rank < VOTING_RANKS_MAX, "rank {rank} of at most {VOTING_RANKS_MAX}");
         Self(self.0 | 1 << rank)
     }
 
-    fn union(self, others: Self) -> Self {
+    pub(super) fn union(self, others: Self) -> Self {
         Self(self.0 | others.0)
     }
 
     /// The ranks below `ranks` that are not in the set.
-    fn others_of(self, ranks: usize) -> Self {
+    pub(super) fn others_of(self, ranks: usize) -> Self {
         (0..ranks).filter(|rank| !self.contains(*rank)).fold(Self::default(), Self::with)
     }
 }
@@ -175,7 +183,7 @@ pub(super) fn time_max(ranks: usize, silence: Duration) -> Duration {
 pub(super) struct Agreement {
     rank: usize,
     ranks: usize,
-    witness: Option<usize>,
+    uniform: Uniform,
     position: Position,
     excluded: RankSet,
     /// Ranks that exclude this one. This rank treats them as unreachable, but does not spread that: other ranks may still reach them, and
@@ -204,7 +212,7 @@ impl Agreement {
         Self {
             rank,
             ranks,
-            witness: uniform.witness,
+            uniform,
             position: Position::default(),
             excluded: RankSet::default(),
             excluded_by: RankSet::default(),
@@ -360,9 +368,7 @@ impl Agreement {
     }
 
     fn is_majority(&self) -> bool {
-        let alive = self.unreachable().others_of(self.ranks);
-        let is_half = 2 * alive.len() == self.ranks;
-        2 * alive.len() > self.ranks || is_half && self.witness.is_some_and(|witness| alive.contains(witness))
+        self.uniform.is_majority(self.unreachable().others_of(self.ranks), self.ranks)
     }
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::agreement::{Agreement, Outcome, Uniform, Vote};
 use super::notice::{Failure, Notice, NumberedCall};
+use super::shrink::{ShrinkAgreement, ShrinkNotice, ShrinkState, Survivors};
 use crate::{Call, FailureCause};
 
 /// Signs of life in the time after which a rank counts as dead: several may come late on a busy machine.
@@ -34,6 +35,8 @@ pub struct Health {
     looked: Duration,
     /// Agreement on the outcomes of operations, if the group is uniform.
     agreement: Option<Agreement>,
+    /// Agreement on a smaller group.
+    shrink: ShrinkAgreement,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,6 +63,7 @@ impl Health {
             next_beat: now,
             looked: now,
             agreement: None,
+            shrink: ShrinkAgreement::new(rank, ranks),
         }
     }
 
@@ -70,6 +74,7 @@ impl Health {
     #[must_use]
     pub fn with_uniform(mut self, uniform: Option<Uniform>) -> Self {
         self.agreement = uniform.map(|uniform| Agreement::new(self.rank, self.peers.len(), uniform));
+        self.shrink = ShrinkAgreement::new(self.rank, self.peers.len()).with_uniform(uniform);
         self
     }
 
@@ -142,6 +147,11 @@ impl Health {
         if cause.is_absence() {
             self.exclude(rank);
         }
+        if matches!(cause, FailureCause::Late(_)) && self.failure.is_none() {
+            // It is alive, and may learn that the others go on without it.
+            self.shrink.exclude(rank);
+            self.announce();
+        }
         self.note(Failure { rank, cause, call: self.call });
     }
 
@@ -181,12 +191,62 @@ impl Health {
         self.vote();
     }
 
-    /// A rank takes no part in the agreement any more.
+    /// A rank takes no part in agreements any more.
     fn exclude(&mut self, rank: usize) {
         if let Some(agreement) = &mut self.agreement {
             agreement.exclude(rank);
         }
         self.vote();
+        self.shrink.exclude(rank);
+        self.announce();
+    }
+
+    /// This rank begins to make a smaller group, with a port at which it listens and a random number. Returns whether it may: a rank
+    /// forms one smaller group at most.
+    pub(crate) fn begin_shrink(&mut self, port: u16, number: u32) -> bool {
+        let may = self.shrink.begin(port, number);
+        self.announce();
+        may
+    }
+
+    /// Returns how far this rank is in making a smaller group.
+    pub(crate) fn shrink_state(&self) -> ShrinkState {
+        self.shrink.state()
+    }
+
+    /// Reason for which the other ranks count this one as failed, if they have sent it.
+    pub(crate) fn blamed(&self) -> Option<FailureCause> {
+        self.failure.filter(|failure| failure.rank == self.rank).map(|failure| failure.cause)
+    }
+
+    /// This rank is connected with all members of the smaller group. Returns whether they are still those.
+    pub(crate) fn connect_shrunk(&mut self, survivors: &Survivors) -> bool {
+        let is_right = self.shrink.connect(survivors);
+        self.announce();
+        is_right
+    }
+
+    /// This rank makes no smaller group any more. Returns whether it does not: the group may have been formed meanwhile.
+    pub(crate) fn withdraw_shrink(&mut self) -> bool {
+        let has_withdrawn = self.shrink.withdraw();
+        self.announce();
+        has_withdrawn
+    }
+
+    fn shrinks(&mut self, peer: usize, notice: ShrinkNotice) {
+        if notice.excluded.iter().all(|rank| rank < self.peers.len()) {
+            self.shrink.accept(peer, notice);
+            self.announce();
+        } else {
+            self.exclude(peer);
+            self.fail(peer, FailureCause::Unexpected);
+        }
+    }
+
+    /// Has this rank's part in making a smaller group said to all if it has changed.
+    fn announce(&mut self) {
+        let notice = self.shrink.next_notice();
+        self.notices.extend(notice.map(Notice::Shrink));
     }
 
     fn voted(&mut self, peer: usize, vote: Vote) {
@@ -236,6 +296,7 @@ impl Health {
                 self.exclude(peer);
             }
             Notice::Vote(vote) => self.voted(peer, vote),
+            Notice::Shrink(notice) => self.shrinks(peer, notice),
             Notice::Failed(failure) if failure.rank < self.peers.len() => {
                 self.note(failure);
             }

@@ -10,7 +10,7 @@ use zerocopy::IntoBytes;
 use super::header::{HEADER_BYTES, checksum};
 use super::{
     Engine, Failure, Health, Memory, Moved, NOTICE_BYTES, Notice, NumberedCall, OperationPlan, Position,
-    RankSet, StreamReceiver, StreamSender, Uniform, Vote,
+    RankSet, ShrinkNotice, ShrinkStage, ShrinkState, StreamReceiver, StreamSender, Uniform, Vote,
 };
 use crate::call::{Call, Operation};
 use crate::element::kernel;
@@ -229,6 +229,9 @@ fn a_peer_that_knows_the_format_breaks_nothing_but_its_group() {
 #[test]
 fn any_notices_leave_a_group_that_goes_on_or_names_a_rank() {
     let failure = Failure { rank: 2, cause: FailureCause::Left, call: Call::from_code(5) };
+    let shrink = |stage| {
+        Notice::Shrink(ShrinkNotice { stage, excluded: RankSet::from_bits(4), port: 1, number: 1, group: 0 })
+    };
     let valid = [
         Notice::Alive {
             awaited: Some(2),
@@ -238,6 +241,10 @@ fn any_notices_leave_a_group_that_goes_on_or_names_a_rank() {
         Notice::Failed(failure),
         Notice::Vote(Vote { position: Position(1), excluded: RankSet::from_bits(4), is_final: false }),
         Notice::Vote(Vote { position: Position(3), excluded: RankSet::default(), is_final: true }),
+        shrink(ShrinkStage::Proposed),
+        shrink(ShrinkStage::Connected),
+        shrink(ShrinkStage::Formed),
+        shrink(ShrinkStage::Withdrawn),
         Notice::Leaving,
     ];
     let valid = valid.map(|notice| notice.encode(EPOCH).repeat(3)).concat();
@@ -251,7 +258,7 @@ fn any_notices_leave_a_group_that_goes_on_or_names_a_rank() {
             1 => mutate(rng, &mut bytes, &valid),
             _ => {
                 for notice in bytes.chunks_exact_mut(NOTICE_BYTES) {
-                    let field = [0, 4, 8, 12, 16][rng.usize(..5)];
+                    let field = [0, 4, 8, 12, 16, 24][rng.usize(..6)];
                     if field != 4 || rng.u32(..8) == 0 {
                         set_number(rng, &mut notice[..NOTICE_BYTES - 4], field);
                     }
@@ -276,11 +283,28 @@ fn any_notices_leave_a_group_that_goes_on_or_names_a_rank() {
             if rng.u32(..16) == 0 {
                 health.closed(LIAR);
             }
+            match rng.u32(..16) {
+                0 => drop(health.begin_shrink(1, rng.u32(..))),
+                1 => drop(health.withdraw_shrink()),
+                _ => {}
+            }
+            if let ShrinkState::Ready(survivors) = health.shrink_state() {
+                let ranks: Vec<usize> = survivors.members.iter().map(|member| member.rank).collect();
+                assert!(ranks.contains(&VICTIM) && ranks.iter().all(|rank| *rank < RANKS), "{ranks:?}");
+                if rng.bool() {
+                    assert!(health.connect_shrunk(&survivors));
+                }
+            }
             assert!(health.failure().is_none_or(|failure| failure.rank < RANKS));
             let notices: Vec<Notice> = std::iter::from_fn(|| health.next_notice()).collect();
-            let others = notices.iter().filter(|notice| !matches!(notice, Notice::Vote(_))).count();
+            let count = |is_one: fn(&&Notice) -> bool| notices.iter().filter(is_one).count();
+            let of_votes = count(|notice| matches!(notice, Notice::Vote(_)));
+            let of_shrink = count(|notice| matches!(notice, Notice::Shrink(_)));
+            let others = notices.len() - of_votes - of_shrink;
             assert!(others <= 2, "{others} notices for one");
-            votes += notices.len() - others;
+            // Each rank may be excluded, and then this rank's own calls.
+            assert!(of_shrink <= RANKS + 2, "{of_shrink} notices of a smaller group for one");
+            votes += of_votes;
             // The position changes once at most, each rank is excluded once, and then it decides.
             assert!(votes <= if uniform.is_some() { RANKS + 2 } else { 0 }, "{votes} votes");
         }

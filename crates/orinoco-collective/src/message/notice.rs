@@ -1,20 +1,24 @@
-//! Notices: messages between ranks outside operations. A notice is a sign of life, a departure, a failure or a vote.
+//! Notices: messages between ranks outside operations. A notice is a sign of life, a departure, a failure, a vote, or one of a rank that
+//! makes a smaller group.
 //!
 //! Wire format, version 1: 32 bytes, numbers in little-endian order.
 //!
 //! | Bytes | Content |
 //! |---|---|
-//! | 0 | kind of message: 2 sign of life, 3 leaving, 4 failure, 5 vote, 6 final vote |
+//! | 0 | kind of message: 2 sign of life, 3 leaving, 4 failure, 5 vote, 6 final vote; of a rank that makes a smaller group: 7 it proposes one, 8 it is connected with its members, 9 it has formed it, 10 it has given up |
 //! | 1-3 | 0 |
 //! | 4-7 | epoch |
 //! | 8-11 | of a sign of life: 1 more than the rank for which its sender waits, or 0; of a failure: the rank that failed |
 //! | 12-15 | of a sign of life: number of the operation in which its sender waits; of a failure: cause, in the highest four bits, and milliseconds where it has a time |
 //! | 8-15 | of a vote: position of its sender |
-//! | 16-23 | of a sign of life: code of the [`Call`] of that operation, or 0; of a failure: code of the call in which it was noticed; of a vote: a bit for each excluded rank, rank 0 in the lowest |
-//! | 24-27 | 0 |
+//! | 8-11 | of a smaller group: random number of its sender's call |
+//! | 12-13 | of a smaller group: port at which its sender listens, or 0 |
+//! | 16-23 | of a sign of life: code of the [`Call`] of that operation, or 0; of a failure: code of the call in which it was noticed; of a vote or a smaller group: a bit for each excluded rank, rank 0 in the lowest |
+//! | 24-27 | of a smaller group: its number if its sender is connected with its members, otherwise 0 |
 //! | 28-31 | CRC32C of the bytes before |
 
 use super::agreement::{Position, RankSet, Vote};
+use super::shrink::{ShrinkNotice, ShrinkStage};
 use crate::{Call, FailureCause};
 
 /// Bytes of a notice.
@@ -26,6 +30,10 @@ const LEAVING: u8 = 3;
 const FAILURE: u8 = 4;
 const VOTE: u8 = 5;
 const FINAL_VOTE: u8 = 6;
+const PROPOSED: u8 = 7;
+const CONNECTED: u8 = 8;
+const FORMED: u8 = 9;
+const WITHDRAWN: u8 = 10;
 
 /// The failure of a rank, which ends the epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,6 +71,8 @@ pub enum Notice {
     Failed(Failure),
     /// Its vote about the outcome of the operation that failed, in a uniform group.
     Vote(Vote),
+    /// Its part in making a smaller group.
+    Shrink(ShrinkNotice),
 }
 
 impl Notice {
@@ -93,6 +103,18 @@ impl Notice {
                 bytes[8..16].copy_from_slice(&vote.position.0.to_le_bytes());
                 bytes[16..24].copy_from_slice(&vote.excluded.bits().to_le_bytes());
             }
+            Self::Shrink(notice) => {
+                bytes[0] = match notice.stage {
+                    ShrinkStage::Proposed => PROPOSED,
+                    ShrinkStage::Connected => CONNECTED,
+                    ShrinkStage::Formed => FORMED,
+                    ShrinkStage::Withdrawn => WITHDRAWN,
+                };
+                bytes[8..12].copy_from_slice(&notice.number.to_le_bytes());
+                bytes[12..14].copy_from_slice(&notice.port.to_le_bytes());
+                bytes[16..24].copy_from_slice(&notice.excluded.bits().to_le_bytes());
+                bytes[24..28].copy_from_slice(&notice.group.to_le_bytes());
+            }
         }
         let checksum = crc32c::crc32c(&bytes[..CHECKED_BYTES]);
         bytes[CHECKED_BYTES..].copy_from_slice(&checksum.to_le_bytes());
@@ -107,6 +129,15 @@ impl Notice {
         if four(CHECKED_BYTES) != crc32c::crc32c(&bytes[..CHECKED_BYTES]) || four(4) != epoch {
             return None;
         }
+        let shrink = |stage| {
+            Some(Self::Shrink(ShrinkNotice {
+                stage,
+                excluded: RankSet::from_bits(eight(16)),
+                port: u16::from_le_bytes([bytes[12], bytes[13]]),
+                number: four(8),
+                group: four(24),
+            }))
+        };
         match bytes[0] {
             ALIVE => {
                 let numbered = |code| NumberedCall { operation: four(12), call: Call::from_code(code) };
@@ -124,6 +155,10 @@ impl Notice {
                 excluded: RankSet::from_bits(eight(16)),
                 is_final: kind == FINAL_VOTE,
             })),
+            PROPOSED => shrink(ShrinkStage::Proposed),
+            CONNECTED => shrink(ShrinkStage::Connected),
+            FORMED => shrink(ShrinkStage::Formed),
+            WITHDRAWN => shrink(ShrinkStage::Withdrawn),
             _ => None,
         }
     }
@@ -175,12 +210,26 @@ mod tests {
         }
 
         #[test]
+        fn a_notice_of_a_smaller_group_is_read_as_it_was_sent(
+            numbers in any::<(u32, u32)>(),
+            port in any::<u16>(),
+            excluded in any::<u64>(),
+        ) {
+            for stage in [ShrinkStage::Proposed, ShrinkStage::Connected, ShrinkStage::Formed, ShrinkStage::Withdrawn] {
+                let ((number, group), excluded) = (numbers, RankSet::from_bits(excluded));
+                let notice = Notice::Shrink(ShrinkNotice { stage, excluded, port, number, group });
+                prop_assert_eq!(Notice::decode(&notice.encode(7), 7), Some(notice));
+                prop_assert_eq!(Notice::decode(&notice.encode(7), 8), None);
+            }
+        }
+
+        #[test]
         fn any_bytes_are_a_notice_or_none(bytes in prop::array::uniform32(any::<u8>())) {
             let epoch = u32::from_le_bytes(bytes[4..8].try_into().unwrap());
             let mut checked = bytes;
             let checksum = crc32c::crc32c(&bytes[..CHECKED_BYTES]).to_le_bytes();
             checked[CHECKED_BYTES..].copy_from_slice(&checksum);
-            prop_assert_eq!(Notice::decode(&checked, epoch).is_some(), (ALIVE..=FINAL_VOTE).contains(&bytes[0]));
+            prop_assert_eq!(Notice::decode(&checked, epoch).is_some(), (ALIVE..=WITHDRAWN).contains(&bytes[0]));
         }
     }
 }

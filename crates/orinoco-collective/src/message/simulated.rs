@@ -3,6 +3,7 @@
 pub(crate) mod calls;
 mod net;
 mod rank;
+mod shrink;
 mod uniform;
 
 use std::time::Duration;
