@@ -338,7 +338,8 @@ impl Cluster {
         self.note_use(&links);
         let links = members.iter().map(|seat| std::mem::take(&mut links[seat])).collect();
         let place = self.place();
-        let joined = Joined { links, keys: shared.keys(members.iter()), place: place.clone() };
+        let (keys, ips) = (shared.keys(members.iter()), shared.ips(members.iter()));
+        let joined = Joined { links, keys, ips, place: place.clone() };
         let rank = members.rank_of(shared.own).expect("this seat is a member");
         let of_ranks = members.iter().collect();
         let seats = Seats { shared: Arc::clone(shared), epoch, of_ranks, place };

@@ -70,8 +70,8 @@ pub use failure::FailureCause;
 pub use message::{
     AllocateError, Engine, Failure, HEADER_BYTES, Header, Health, LinkFault, MappedMemory, Memory,
     MessageGroup, MessageSettings, Moved, NOTICE_BYTES, Notice, NumberedCall, OperationPlan, Order, Position,
-    RankSet, Refusal, ShrinkNotice, ShrinkStage, Span, StreamReceiver, StreamSender, TCP_CONNECTIONS_MAX, Transport, Tune, Uniform,
-    VectorMemory, Vote,
+    RankSet, Refusal, ShrinkNotice, ShrinkStage, Span, StreamReceiver, StreamSender, TCP_CONNECTIONS_MAX,
+    Transport, Tune, Uniform, VectorMemory, Vote,
 };
 pub use pcie::{Pcie, PcieGroup, PcieSettings};
 pub use quantization::QuantizedElement;

@@ -17,6 +17,7 @@ mod program_port;
 mod pulse;
 mod rendezvous;
 mod settings;
+mod shrink;
 mod socket;
 mod target;
 
@@ -79,9 +80,7 @@ impl TcpGroup {
         settings: MessageSettings,
     ) -> Result<Self, JoinError> {
         let ranks = joined.links.len();
-        let contacts = Contacts::of(&joined);
-        let (pulse, messages) = joined.start(rank, epoch, &settings)?;
-        let tcp = Tcp::new(pulse, messages, contacts, settings.tcp_encryption);
+        let tcp = Tcp::start(joined, rank, epoch, &settings)?;
         Ok(Self::joined(tcp, Topology::flat(ranks), rank, epoch, settings)?)
     }
 
@@ -155,6 +154,13 @@ struct Link {
 }
 
 impl Tcp {
+    /// Starts the transport of a rank that has just joined.
+    fn start(joined: Joined, rank: usize, epoch: u32, settings: &MessageSettings) -> Result<Self, JoinError> {
+        let contacts = Contacts::of(&joined);
+        let (pulse, messages) = joined.start(rank, epoch, settings)?;
+        Ok(Self::new(pulse, messages, contacts, settings.tcp_encryption))
+    }
+
     /// Creates the transport of a rank that is connected with all others. `is_encrypted`: whether messages are encrypted as the
     /// connections are so far.
     pub(crate) fn new(

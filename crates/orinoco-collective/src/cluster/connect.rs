@@ -135,7 +135,8 @@ impl Seats {
         drop(expected);
         let mut links = links.map_err(|why| by_rank(why, &joining, &seats))?;
         let links = seats.iter().map(|seat| std::mem::take(&mut links[*seat])).collect();
-        let joined = Joined { links, keys: shared.keys(seats.iter().copied()), place: self.place.clone() };
+        let (keys, ips) = (shared.keys(seats.iter().copied()), shared.ips(seats.iter().copied()));
+        let joined = Joined { links, keys, ips, place: self.place.clone() };
         Ok(Some((joined, part.rank, Self { of_ranks: seats, ..self.clone() })))
     }
 }

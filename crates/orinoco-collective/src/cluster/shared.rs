@@ -1,7 +1,7 @@
 //! State that the threads of a seat share.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -73,6 +73,15 @@ impl Shared {
         Keys::Pairs { own: self.pair.clone(), public: seats.map(|seat| self.list.seats[seat].key).collect() }
     }
 
+    /// Addresses at which these seats listen; unspecified for those that have several.
+    pub(super) fn ips(&self, seats: impl Iterator<Item = usize>) -> Vec<IpAddr> {
+        let ip = |seat: usize| match self.list.seats[seat].addresses[..] {
+            [address] => address.ip(),
+            _ => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        };
+        seats.map(ip).collect()
+    }
+
     /// Addresses of a lower seat in the order in which they are to be tried.
     pub(super) fn preference(&self, seat: usize) -> Vec<SocketAddr> {
         let addresses = &self.list.seats[seat].addresses;
@@ -105,6 +114,7 @@ impl Shared {
             },
             deadline,
             start: Ticks::now(),
+            interrupt: None,
         }
     }
 

@@ -192,9 +192,9 @@ impl ShrinkAgreement {
                     missing.iter().copied().filter(|rank| self.notices[*rank].is_none()).collect();
                 ShrinkState::Waiting(if silent.is_empty() { missing } else { silent })
             }
-            Ok(survivors) if self.connected.as_ref() == Some(&survivors) => {
-                ShrinkState::Waiting(self.others().filter(|rank| !self.is_connected(*rank, &survivors)).collect())
-            }
+            Ok(survivors) if self.connected.as_ref() == Some(&survivors) => ShrinkState::Waiting(
+                self.others().filter(|rank| !self.is_connected(*rank, &survivors)).collect(),
+            ),
             Ok(survivors) => ShrinkState::Ready(survivors),
         }
     }
@@ -205,7 +205,9 @@ impl ShrinkAgreement {
         let stage = match () {
             () if self.has_formed => ShrinkStage::Formed,
             () if self.is_withdrawn => ShrinkStage::Withdrawn,
-            () if self.connected.is_some() && self.survivors().ok() == self.connected => ShrinkStage::Connected,
+            () if self.connected.is_some() && self.survivors().ok() == self.connected => {
+                ShrinkStage::Connected
+            }
             () => ShrinkStage::Proposed,
         };
         let group = match (stage, &self.connected) {

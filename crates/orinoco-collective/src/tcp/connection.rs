@@ -12,6 +12,9 @@ use crate::clock::Ticks;
 use crate::message::Moved;
 use crate::security::Seal;
 
+/// Longest sleep until the time that is left is asked again.
+const ASK_EVERY: Duration = Duration::from_millis(20);
+
 /// A connection with another rank. Its socket never blocks.
 pub(crate) struct Connection {
     stream: TcpStream,
@@ -75,7 +78,10 @@ impl Connection {
         while !bytes.is_empty() {
             match self.write(&[IoSlice::new(bytes)]) {
                 Moved::Bytes(sent) => bytes = &bytes[sent..],
-                other => self.wait(other, PollFlags::OUT, start, time)?,
+                other => {
+                    let rest = time.saturating_sub(Ticks::now().since(start));
+                    self.wait(other, PollFlags::OUT, rest, rest)?;
+                }
             }
         }
         Ok(())
@@ -83,24 +89,30 @@ impl Connection {
 
     /// Fills a slice, within `time`.
     pub(crate) fn receive_all(&mut self, into: &mut [u8], time: Duration) -> io::Result<()> {
-        let (start, mut filled) = (Ticks::now(), 0);
+        let start = Ticks::now();
+        self.receive_while(into, || time.saturating_sub(Ticks::now().since(start)))
+    }
+
+    /// Fills a slice, in the time that is left. That is asked again and again.
+    pub(super) fn receive_while(&mut self, into: &mut [u8], rest: impl Fn() -> Duration) -> io::Result<()> {
+        let mut filled = 0;
         while filled < into.len() {
             match self.read(&mut into[filled..]) {
                 Moved::Bytes(bytes) => filled += bytes,
-                other => self.wait(other, PollFlags::IN, start, time)?,
+                other => self.wait(other, PollFlags::IN, rest(), ASK_EVERY)?,
             }
         }
         Ok(())
     }
 
-    fn wait(&self, moved: Moved, flags: PollFlags, start: Ticks, time: Duration) -> io::Result<()> {
-        let waited = Ticks::now().since(start);
+    /// Waits until the connection is ready, no longer than `time`. Fails if nothing is left of the time.
+    fn wait(&self, moved: Moved, flags: PollFlags, rest: Duration, time: Duration) -> io::Result<()> {
         match moved {
             Moved::Closed => Err(ErrorKind::UnexpectedEof.into()),
             Moved::Damaged => Err(ErrorKind::InvalidData.into()),
-            _ if waited >= time => Err(ErrorKind::TimedOut.into()),
+            _ if rest.is_zero() => Err(ErrorKind::TimedOut.into()),
             _ => {
-                wait_for(&mut [PollFd::new(&self.stream, flags)], time - waited);
+                wait_for(&mut [PollFd::new(&self.stream, flags)], rest.min(time));
                 Ok(())
             }
         }

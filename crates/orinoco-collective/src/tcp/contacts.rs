@@ -5,11 +5,11 @@ use zeroize::Zeroizing;
 
 use super::connection::Connection;
 use super::join::{Joined, Listed, PeerLinks, Place, Route, SharedPlace, join_listed};
-use super::lobby::Door;
+use super::lobby::{Door, Lobby};
 use super::program_port::ProgramPort;
 use super::rendezvous::{decode, directory_bytes, encode};
 use super::target::Target;
-use crate::message::MessageSettings;
+use crate::message::{MessageSettings, Survivor, Survivors};
 use crate::security::{GroupKey, KEY_DIGITS, Keys};
 use crate::split::{Member, divide};
 use crate::{Communicator, JoinError, KeyError};
@@ -28,6 +28,8 @@ pub(crate) struct Contacts {
     place: Place,
     /// Addresses of the others on this group's connections with them, by rank. `None` for this rank itself.
     peers: Vec<Option<IpAddr>>,
+    /// Addresses at which ranks listen, by rank; unspecified if they do so at all addresses of their machines.
+    ips: Vec<IpAddr>,
 }
 
 impl Contacts {
@@ -39,6 +41,7 @@ impl Contacts {
             keys: joined.keys.clone(),
             place: joined.place.clone(),
             peers: joined.links.iter().map(ip).collect(),
+            ips: joined.ips.clone(),
         }
     }
 
@@ -66,15 +69,51 @@ impl Contacts {
                 let key = std::str::from_utf8(key).ok().and_then(GroupKey::from_text);
                 Keys::Group(key.ok_or(JoinError::Unprepared { rank: part.members[0].rank })?)
             }
-            Keys::Pairs { own, public } => {
-                let public = part.members.iter().map(|member| public[member.rank]).collect();
-                Keys::Pairs { own: own.clone(), public }
+            Keys::Pairs { .. } => {
+                self.keys_of(&part.members.iter().map(|member| member.rank).collect::<Vec<_>>())
             }
         };
         debug_assert_eq!(part.members[part.rank].rank, own);
         let place = self.place_among(&routes);
-        let listed = Listed { door, place, routes, rank: part.rank, keys, number };
-        Ok(Some((join_listed(listed, settings)?, part.rank)))
+        let mut lobby = Lobby::new(door, keys.clone()).map_err(JoinError::System)?;
+        let listed = Listed { place, routes, rank: part.rank, keys, number };
+        Ok(Some((join_listed(&mut lobby, listed, settings, None)?, part.rank)))
+    }
+
+    /// Keys of a group of these ranks. A group key stays the same.
+    fn keys_of(&self, ranks: &[usize]) -> Keys {
+        match &self.keys {
+            Keys::Pairs { own, public } => {
+                Keys::Pairs { own: own.clone(), public: ranks.iter().map(|rank| public[*rank]).collect() }
+            }
+            keys => keys.clone(),
+        }
+    }
+
+    /// Opens a lobby for the ranks of a smaller group, by this rank's random number. Returns its port, or 0 if that is a daemon's.
+    pub(super) fn open(&self, number: u32, settings: &MessageSettings) -> Result<(Lobby, u16), JoinError> {
+        let (door, address) = open_door(&self.place, number, settings)?;
+        Ok((Lobby::new(door, self.keys.clone()).map_err(JoinError::System)?, address.port()))
+    }
+
+    /// Introduction of a rank to the other ranks that are left of this group.
+    pub(super) fn listed(&self, own: usize, survivors: &Survivors) -> Listed {
+        let route = |member: &Survivor| match &self.place {
+            Place::Shared(shared) => {
+                let target = Target::of_split(&shared.group, member.number);
+                Route { address: shared.addresses[member.rank], target: Some(target) }
+            }
+            Place::Ports { .. } => {
+                let listens = self.ips[member.rank];
+                let of_link = self.peers[member.rank].filter(|_| listens.is_unspecified());
+                Route { address: SocketAddr::new(of_link.unwrap_or(listens), member.port), target: None }
+            }
+        };
+        let routes: Vec<Route> = survivors.members.iter().map(route).collect();
+        let ranks: Vec<usize> = survivors.members.iter().map(|member| member.rank).collect();
+        let rank = ranks.iter().position(|rank| *rank == own).expect("it is one of them");
+        let place = self.place_among(&routes);
+        Listed { place, routes, rank, keys: self.keys_of(&ranks), number: survivors.group }
     }
 
     /// The way to a member of the new group, for this rank. One that has several addresses is at that of this group's connection with it.
@@ -122,21 +161,30 @@ fn prepare(
     if let Keys::Group(_) = keys {
         key.copy_from_slice(GroupKey::generate()?.to_text().as_bytes());
     }
-    let (door, address) = match place {
+    let (door, address) = open_door(place, u32::from_le_bytes(*number), settings)?;
+    own.copy_from_slice(&encode(&[address]));
+    Ok((door, offer))
+}
+
+/// Opens the entrance of a rank, at a port or with its random number at its daemon's. Returns the address at which others reach it.
+fn open_door(
+    place: &Place,
+    number: u32,
+    settings: &MessageSettings,
+) -> Result<(Door, SocketAddr), JoinError> {
+    match place {
         Place::Ports { ip, listen } => {
             let address = SocketAddr::new(*listen, 0);
             let fault = |source| JoinError::Listen { address, source };
             let listener = TcpListener::bind(address).map_err(fault)?;
             let port = listener.local_addr().map_err(fault)?.port();
-            (Door::Own(listener), SocketAddr::new(*ip, port))
+            Ok((Door::Own(listener), SocketAddr::new(*ip, port)))
         }
         Place::Shared(shared) => {
-            let target = Target::of_split(&shared.group, u32::from_le_bytes(*number));
+            let target = Target::of_split(&shared.group, number);
             let port = ProgramPort::open(&shared.socket, target, settings.deadline)?;
             // The others know the daemon's address already.
-            (Door::Shared(port), SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)))
+            Ok((Door::Shared(port), SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0))))
         }
-    };
-    own.copy_from_slice(&encode(&[address]));
-    Ok((door, offer))
+    }
 }

@@ -80,6 +80,8 @@ impl PeerLinks {
 pub(crate) struct Joined {
     pub(crate) links: Links,
     pub(crate) keys: Keys,
+    /// Addresses at which ranks listen, by rank; unspecified if they do so at all addresses of their machines.
+    pub(crate) ips: Vec<IpAddr>,
     /// Place at which this rank takes further connections.
     pub(crate) place: Place,
 }
@@ -141,7 +143,6 @@ impl fmt::Display for Route {
 
 /// A rank that listens already and knows how all are reached.
 pub(super) struct Listed {
-    pub(super) door: Door,
     pub(super) place: Place,
     pub(super) routes: Vec<Route>,
     pub(super) rank: usize,
@@ -150,10 +151,16 @@ pub(super) struct Listed {
     pub(super) number: u32,
 }
 
+/// Tells whether ranks are not to be connected any more.
+pub(crate) type Interrupt = Arc<dyn Fn() -> bool + Send + Sync>;
+
 /// Time between two attempts to connect, and between two looks for a file.
 const RETRY: Duration = Duration::from_millis(5);
 /// Longest time for one attempt to connect.
 const ATTEMPT: Duration = Duration::from_secs(5);
+/// Longest time for one attempt, and longest wait, of a rank that may be interrupted.
+const ATTEMPT_SHORT: Duration = Duration::from_millis(500);
+const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// Time between two attempts to reach a program through its daemon, at first and at most. Each is a whole connection.
 const PROGRAM_RETRY: Duration = Duration::from_millis(20);
 const PROGRAM_RETRY_MAX: Duration = Duration::from_millis(500);
@@ -182,6 +189,7 @@ pub(super) fn join(
         cluster: ClusterHello::default(),
         deadline: settings.messages.deadline,
         start: Ticks::now(),
+        interrupt: None,
     };
     let is_file = matches!(rendezvous, Rendezvous::File(_));
     match &settings.security {
@@ -229,26 +237,38 @@ pub(super) fn join(
     let place = Place::at(addresses[rank].ip());
     let routes: Vec<Route> = addresses.into_iter().map(Route::to).collect();
     let links = joining.connect_all(&mut lobby, &routes)?;
-    Ok(Joined { links, keys: joining.keys, place })
+    Ok(Joined { links, keys: joining.keys, ips: ips(&routes), place })
 }
 
-pub(super) fn join_listed(listed: Listed, messages: &MessageSettings) -> Result<Joined, JoinError> {
-    let Listed { door, place, routes, rank, keys, number } = listed;
+fn ips(routes: &[Route]) -> Vec<IpAddr> {
+    routes.iter().map(|route| route.address.ip()).collect()
+}
+
+/// Connects with the other ranks, whose connections come to a lobby. A rank that may be interrupted also waits for ranks that refuse it
+/// so far: they may not know of the group yet.
+pub(super) fn join_listed(
+    lobby: &mut Lobby,
+    listed: Listed,
+    messages: &MessageSettings,
+    interrupt: Option<Interrupt>,
+) -> Result<Joined, JoinError> {
+    let Listed { place, routes, rank, keys, number } = listed;
+    lobby.set_keys(keys.clone());
     let joining = Joining {
         rank,
         ranks: routes.len(),
         settings: crc32c::crc32c_append(digest(messages), &number.to_le_bytes()),
         tcp_connections: messages.tcp_connections,
-        keys: keys.clone(),
+        keys,
         epoch: EPOCH,
         cluster: ClusterHello::default(),
         deadline: messages.deadline,
         start: Ticks::now(),
+        interrupt,
     };
     routes.iter().try_for_each(|route| joining.check(&route.address))?;
-    let mut lobby = Lobby::new(door, keys).map_err(JoinError::System)?;
-    let links = joining.connect_all(&mut lobby, &routes)?;
-    Ok(Joined { links, keys: joining.keys, place })
+    let links = joining.connect_all(lobby, &routes)?;
+    Ok(Joined { links, keys: joining.keys, ips: ips(&routes), place })
 }
 
 /// Ranks on one machine have loopback addresses only, and ranks on several machines none. A rank that listens at all addresses of its
@@ -302,11 +322,16 @@ pub(crate) struct Joining {
     pub(crate) cluster: ClusterHello,
     pub(crate) deadline: Duration,
     pub(crate) start: Ticks,
+    /// Ends the waits of a rank that may be interrupted.
+    pub(crate) interrupt: Option<Interrupt>,
 }
 
 impl Joining {
     pub(crate) fn rest(&self) -> Duration {
-        self.deadline.saturating_sub(Ticks::now().since(self.start))
+        match &self.interrupt {
+            Some(is_interrupted) if is_interrupted() => Duration::ZERO,
+            _ => self.deadline.saturating_sub(Ticks::now().since(self.start)),
+        }
     }
 
     /// Without keys, only addresses of this machine are accepted.
@@ -358,7 +383,7 @@ impl Joining {
         let links = self.connect_all(&mut lobby, &routes)?;
         let SharedPorts { group, addresses, socket } = shared.clone();
         let place = SharedPlace { group, addresses, socket };
-        Ok(Joined { links, keys: self.keys, place: Place::Shared(Arc::new(place)) })
+        Ok(Joined { links, keys: self.keys, ips: ips(&routes), place: Place::Shared(Arc::new(place)) })
     }
 
     /// Connections to be opened to each lower rank: their uses and numbers.
@@ -490,8 +515,7 @@ impl Joining {
                     && links[hello.from as usize].lacks(hello.purpose(), hello.detail, self.tcp_connections);
                 self.answer(hello, is_missing && hello.to as usize == self.rank)
             };
-            let own_hello = self.hello(Use::Messages, 0, 0);
-            let Some((connection, hello)) = lobby.next(self.rest(), &own_hello, answer) else {
+            let Some((connection, hello)) = self.next_guest(lobby, &links, answer) else {
                 let missing = (self.rank + 1..self.ranks).filter(|peer| is_missing(&links, *peer)).collect();
                 return Err(self.nobody_came(missing, &routes[self.rank], lobby));
             };
@@ -499,6 +523,27 @@ impl Joining {
             links[hello.from as usize].add(purpose, hello.detail, connection);
         }
         Ok(links)
+    }
+
+    /// The next connection that a lobby accepts, if one comes in time. A rank that may be interrupted gives up if a connection with
+    /// another rank breaks: that one begins again.
+    fn next_guest(
+        &self,
+        lobby: &mut Lobby,
+        links: &Links,
+        answer: impl Fn(&Hello) -> Answer,
+    ) -> Option<(Connection, Hello)> {
+        let own = self.hello(Use::Messages, 0, 0);
+        if self.interrupt.is_none() {
+            return lobby.next(self.rest(), &own, answer);
+        }
+        loop {
+            let rest = self.rest();
+            let guest = lobby.next(rest.min(LOOK_EVERY), &own, &answer);
+            if guest.is_some() || rest.is_zero() || links.iter().any(PeerLinks::is_broken) {
+                return guest;
+            }
+        }
     }
 
     /// Answer to a hello.
@@ -523,7 +568,7 @@ impl Joining {
         earlier: &PeerLinks,
     ) -> Result<Connection, JoinError> {
         let (address, hello) = (route.address, self.hello(purpose, rank, number));
-        if route.target.is_none() {
+        if route.target.is_none() && self.interrupt.is_none() {
             return self.greet(self.connect(rank, address)?, rank, route, hello);
         }
         let mut retry = PROGRAM_RETRY;
@@ -532,6 +577,7 @@ impl Joining {
             match connection.and_then(|connection| self.greet(connection, rank, route, hello)) {
                 // The program has not registered with its daemon yet, or has just ended.
                 Err(JoinError::Missing { .. } | JoinError::NoRank { .. } | JoinError::Broken { .. }) => {}
+                Err(JoinError::Refused { .. } | JoinError::Untrusted { .. }) if self.interrupt.is_some() => {}
                 other => return other,
             }
             if earlier.is_broken() {
@@ -571,7 +617,8 @@ impl Joining {
     /// Connects to a rank if it listens.
     fn try_connect(&self, rank: usize, address: SocketAddr) -> Result<Connection, JoinError> {
         let missing = || self.missing(vec![rank], address.to_string(), 0);
-        let time = self.rest().min(ATTEMPT);
+        let longest = if self.interrupt.is_some() { ATTEMPT_SHORT } else { ATTEMPT };
+        let time = self.rest().min(longest);
         if time.is_zero() {
             return Err(missing());
         }
@@ -606,7 +653,9 @@ impl Joining {
         connection.send_all(&greeting, self.rest().max(ANSWER_MIN)).map_err(broken)?;
         // A rank answers when it has connected to all lower ones.
         let mut reply = [0; HELLO_BYTES];
-        connection.receive_all(&mut reply, self.rest().max(ANSWER_MIN)).map_err(ended)?;
+        let start = Ticks::now();
+        let rest = || self.rest().max(ANSWER_MIN.saturating_sub(Ticks::now().since(start)));
+        connection.receive_while(&mut reply, rest).map_err(ended)?;
         if let Some(theirs) = other_version(&reply) {
             return Err(JoinError::OtherVersion { rank, address, theirs, ours: VERSION });
         }
@@ -657,7 +706,7 @@ impl Joining {
         }
         let Some(mut handshake) = handshake else { return Ok(connection) };
         let mut message = [0; HANDSHAKE_BYTES];
-        connection.receive_all(&mut message, self.rest().max(ANSWER_MIN)).map_err(ended)?;
+        connection.receive_while(&mut message, rest).map_err(ended)?;
         if !handshake.read(&message) {
             return Err(JoinError::Untrusted { rank, address });
         }

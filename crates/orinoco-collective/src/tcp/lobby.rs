@@ -118,6 +118,11 @@ impl Lobby {
         })
     }
 
+    /// Accepts guests by other keys from now on.
+    pub(super) fn set_keys(&mut self, keys: Keys) {
+        self.keys = keys;
+    }
+
     /// Hands guests over to programs.
     pub(crate) fn with_programs(self, programs: Option<Arc<PortSharing>>) -> Self {
         Self { programs, ..self }

@@ -10,6 +10,7 @@ mod rdma;
 mod recorder;
 mod shared_ports;
 mod shm;
+mod shrink;
 mod split;
 mod suite;
 mod tcp;

@@ -77,6 +77,7 @@ pub(crate) fn of_suite(path: &Path, ranks: usize) -> SharedPorts {
     let group = path.file_name().unwrap().to_str().unwrap();
     if std::env::var_os(crate::suite::SECOND_RANK).is_some()
         || std::env::var_os(crate::split::LAST_RANK).is_some()
+        || std::env::var_os(crate::shrink::FILE).is_some()
     {
         let (socket, port) = sockets_of(Some(parent_id())).into_iter().next().expect("the daemon's socket");
         let addresses = vec![SocketAddr::from((Ipv4Addr::LOCALHOST, port)); ranks];

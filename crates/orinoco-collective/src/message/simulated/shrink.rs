@@ -7,10 +7,10 @@ use std::time::Duration;
 use orinoco_core::{Nanos, Rng};
 use orinoco_sim::{Simulator, Task, check_seeds};
 
+use super::super::Health;
 use super::super::agreement::{RankSet, Uniform};
 use super::super::notice::Notice;
 use super::super::shrink::{ShrinkState, Survivors};
-use super::super::Health;
 use super::SILENCE;
 use crate::FailureCause;
 
@@ -62,10 +62,13 @@ struct Rank {
     stopped_until: Nanos,
 }
 
+/// Notices on their way, with the times of their arrival. `None` is the end of the link.
+type Link = VecDeque<(Nanos, Option<Notice>)>;
+
 struct World {
     ranks: Vec<Rank>,
-    /// By sender and receiver: notices with the times of their arrival. `None` is the end of the link.
-    links: Vec<Vec<VecDeque<(Nanos, Option<Notice>)>>>,
+    /// By sender and receiver.
+    links: Vec<Vec<Link>>,
     faults: VecDeque<(Nanos, Fault)>,
     cut: RankSet,
     /// Whether something has changed that other ranks wait for.
@@ -86,7 +89,13 @@ impl World {
             stopped_until: Nanos(0),
         };
         let links = vec![vec![VecDeque::new(); ranks]; ranks];
-        Self { ranks: (0..ranks).map(rank).collect(), links, faults: VecDeque::new(), cut: RankSet::default(), has_news: false }
+        Self {
+            ranks: (0..ranks).map(rank).collect(),
+            links,
+            faults: VecDeque::new(),
+            cut: RankSet::default(),
+            has_news: false,
+        }
     }
 
     fn strike(&mut self, fault: Fault, rng: &mut Rng, now: Nanos) {
@@ -98,7 +107,8 @@ impl World {
                 self.close(rank, rng, now);
             }
             Fault::Stopped(rank) => {
-                self.ranks[rank].stopped_until = now + Duration::from_millis(rng.u64(300..STOP_MAX.as_millis() as u64));
+                self.ranks[rank].stopped_until =
+                    now + Duration::from_millis(rng.u64(300..STOP_MAX.as_millis() as u64));
             }
             Fault::Disconnected(rank, other) => {
                 self.ranks[rank].health.fail(other, FailureCause::Disconnected);
@@ -228,7 +238,8 @@ impl World {
             let mut due = self.step(rank, simulator.rng(), now);
             let own = &self.ranks[rank];
             if before != (own.attempt.is_some(), own.ends.len()) {
-                simulator.note(|| format!("rank {rank}: {:?}, {:?}", own.health.shrink_state(), own.ends.last()));
+                simulator
+                    .note(|| format!("rank {rank}: {:?}, {:?}", own.health.shrink_state(), own.ends.last()));
             }
             if self.ranks.iter().all(|rank| rank.is_dead || rank.calls.is_empty() && rank.began.is_none()) {
                 return;
@@ -327,12 +338,13 @@ fn all_ranks_that_are_left_form_the_same_group() {
                 if members.len() == ranks { whole } else { smaller }
             }
             End::Isolated => {
-                let alive = (0..ranks).filter(|rank| !has_died(*rank)).fold(RankSet::default(), RankSet::with);
+                let alive =
+                    (0..ranks).filter(|rank| !has_died(*rank)).fold(RankSet::default(), RankSet::with);
                 assert!(uniform.is_some_and(|uniform| !uniform.is_majority(alive, ranks)));
                 isolated
             }
             End::Missing(who) => {
-                assert_eq!(who.iter().copied().collect::<Vec<_>>(), Vec::from_iter(absent));
+                assert_eq!(*who, Vec::from_iter(absent));
                 missing
             }
             End::Excluded => panic!("nobody is excluded"),
@@ -354,7 +366,8 @@ fn ranks_that_lose_one_another_form_no_two_groups_with_each_other() {
         let uniform = random_uniform(rng, ranks);
         let mut world = World::new(ranks, uniform);
         for rank in 0..ranks {
-            let mut calls: Vec<Nanos> = (0..rng.u32(1..CALLS_MAX + 1)).map(|_| random_time(rng, CALLS)).collect();
+            let mut calls: Vec<Nanos> =
+                (0..rng.u32(1..CALLS_MAX + 1)).map(|_| random_time(rng, CALLS)).collect();
             calls[0] = random_time(rng, 2 * FAULTS);
             calls.sort();
             world.ranks[rank].calls.extend(calls);
@@ -377,8 +390,7 @@ fn ranks_that_lose_one_another_form_no_two_groups_with_each_other() {
         world.run(simulator);
         world.check_times();
         world.check_groups(uniform);
-        let mut groups: Vec<u32> =
-            (0..ranks).filter_map(|rank| Some(world.group(rank)?.group)).collect();
+        let mut groups: Vec<u32> = (0..ranks).filter_map(|rank| Some(world.group(rank)?.group)).collect();
         groups.dedup();
         differing.fetch_add(u64::from(groups.len() > 1), Ordering::Relaxed);
     });
