@@ -118,8 +118,9 @@ impl Lobby {
         })
     }
 
-    /// Accepts guests by other keys from now on.
+    /// Accepts guests by other keys from now on. Those in the middle of a handshake by the old ones are shown out.
     pub(super) fn set_keys(&mut self, keys: Keys) {
+        self.guests.retain(|guest| matches!(guest.stage, Stage::Hello));
         self.keys = keys;
     }
 
