@@ -121,7 +121,17 @@ impl<'g> ShrinkCall<'g> {
         let number = u32::from_le_bytes(number);
         let (lobby, port) = contacts.open(number, &settings)?;
         match pulse.health(|health| health.begin_shrink(port, number)) {
-            true => Ok(Self { contacts, pulse, rank, ranks, settings, start, lobby, connected: None, fault: None }),
+            true => Ok(Self {
+                contacts,
+                pulse,
+                rank,
+                ranks,
+                settings,
+                start,
+                lobby,
+                connected: None,
+                fault: None,
+            }),
             false => Err(JoinError::AlreadyShrunk),
         }
     }
@@ -131,7 +141,9 @@ impl<'g> ShrinkCall<'g> {
             let state = self.pulse.health(|health| health.shrink_state());
             let rest = self.settings.deadline.saturating_sub(Ticks::now().since(self.start));
             let error = match state {
-                ShrinkState::Formed => return Ok(self.connected.expect("a rank forms what it is connected with")),
+                ShrinkState::Formed => {
+                    return Ok(self.connected.expect("a rank forms what it is connected with"));
+                }
                 ShrinkState::Waiting(_) if !rest.is_zero() => {
                     pause(LOOK_EVERY);
                     continue;
@@ -160,7 +172,9 @@ impl<'g> ShrinkCall<'g> {
     fn connect(&mut self, survivors: Survivors, rest: Duration) {
         let (pulse, members) = (Arc::clone(self.pulse), survivors.clone());
         let is_over = move || {
-            pulse.health(|health| !matches!(health.shrink_state(), ShrinkState::Ready(ready) if ready == members))
+            pulse.health(
+                |health| !matches!(health.shrink_state(), ShrinkState::Ready(ready) if ready == members),
+            )
         };
         let interrupt: Interrupt = Arc::new(is_over);
         let listed = self.contacts.listed(self.rank, &survivors);
@@ -172,7 +186,8 @@ impl<'g> ShrinkCall<'g> {
                 }
             }
             Err(why) if !interrupt() => {
-                self.fault = Some(JoinError::Shrink { members: old_ranks(&survivors), source: Box::new(why) });
+                self.fault =
+                    Some(JoinError::Shrink { members: old_ranks(&survivors), source: Box::new(why) });
                 pause(RETRY.min(rest));
             }
             Err(_) => {}

@@ -10,8 +10,8 @@ use std::thread;
 use std::time::Duration;
 
 use orinoco_collective::{
-    CollectiveError, Communicator, FailureCause, JoinError, MessageSettings, ReduceOp, Rendezvous, RetryError,
-    Security, TcpGroup, TcpSettings, Tune, Uniform,
+    CollectiveError, Communicator, FailureCause, JoinError, MessageSettings, ReduceOp, Rendezvous,
+    RetryError, Security, TcpGroup, TcpSettings, Tune, Uniform,
 };
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -239,10 +239,8 @@ fn a_rank_that_is_late_is_told_that_it_was_left_out() {
             let error = group.barrier().expect_err("it is too late");
             assert!(matches!(error, CollectiveError::EpochFailed { rank: 2, .. }), "{error}");
             let error = group.shrink().err().expect("the others go on");
-            let is_named = matches!(
-                error,
-                JoinError::Excluded { by: 0 | 1, cause: Some(FailureCause::Late(_)) }
-            );
+            let is_named =
+                matches!(error, JoinError::Excluded { by: 0 | 1, cause: Some(FailureCause::Late(_)) });
             assert!(is_named, "{error}");
             return;
         }
@@ -291,7 +289,8 @@ fn a_uniform_group_goes_on_with_a_majority_only() {
                 let smaller = group.shrink();
                 if left == 1 && witness != Some(0) {
                     let error = smaller.err().expect("one of two is no majority");
-                    let is_named = matches!(&error, JoinError::Isolated { reachable, ranks: 2 } if *reachable == [0]);
+                    let is_named =
+                        matches!(&error, JoinError::Isolated { reachable, ranks: 2 } if *reachable == [0]);
                     assert!(is_named, "{error}");
                     return;
                 }
