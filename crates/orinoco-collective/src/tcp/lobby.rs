@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
+use rustix::net::listen;
 
 use super::connection::Connection;
 use super::hello::{Answer, HELLO_BYTES, Hello, other_version};
@@ -27,6 +28,9 @@ use crate::security::{CONFIRMATION_BYTES, HANDSHAKE_BYTES, Handshake, Keys, Seal
 const GUESTS_MAX: usize = 128;
 /// Connections that are let in before all guests are read from. Fewer than fit: none is shown out before it was.
 const ARRIVALS_MAX: usize = GUESTS_MAX / 2;
+/// Connections that wait at the port until they are let in. The standard library's 128 are too few for a port scan while the cores are
+/// busy: for one more, whoever connects tries again a second later.
+const BACKLOG: i32 = 4096;
 /// Time until a guest is accepted.
 const GUEST_TIME: Duration = Duration::from_secs(2);
 /// Time for an answer. It is short, and the first that is sent: it does not wait for the guest.
@@ -105,6 +109,7 @@ impl Lobby {
     pub(super) fn new(door: Door, keys: Keys) -> io::Result<Self> {
         if let Door::Own(listener) = &door {
             listener.set_nonblocking(true)?;
+            listen(listener, BACKLOG)?;
         }
         Ok(Self { door, keys, programs: None, guests: Vec::new(), turned_away: 0, closed: None })
     }
