@@ -22,7 +22,7 @@ use std::thread;
 
 use orinoco_board::Board;
 use orinoco_collective::{
-    ClusterGroup, CollectiveError, Communicator, Epoch, FailureCause, JoinError, MemberList, SEATS_MAX,
+    ClusterGroup, CollectiveError, Communicator, Epoch, JoinError, MemberList, SEATS_MAX,
 };
 
 use crate::journal::{self, Level};
@@ -126,13 +126,6 @@ impl Drop for EpochLinks {
         // The threads end by themselves: a client when its inbox is closed, a server at the next message, which comes every second.
         self.stop.store(true, Ordering::Release);
         self.links.unlink_all();
-    }
-}
-
-/// Writes the last calls of a group to the journal, if it failed because a rank was late: they show for whom this board waited, and how long.
-fn log_if_late(group: &ClusterGroup, why: &CollectiveError) {
-    if let CollectiveError::EpochFailed { cause: FailureCause::Late(_), .. } = why {
-        group.recent().to_string().lines().for_each(|line| journal::log(Level::Info, line));
     }
 }
 

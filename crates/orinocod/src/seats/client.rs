@@ -7,10 +7,9 @@ use orinoco_collective::{ClusterGroup, CollectiveError};
 use orinoco_core::{Diagnosis, InferenceResult, codes};
 use orinoco_runtime::SeatBatch;
 
-use super::faults::{SLOW_SEAT, offline};
+use super::faults::{SLOW_SEAT, log_if_late, offline};
 use super::inbox::{Inbox, Next};
 use super::links::SeatLinks;
-use super::log_if_late;
 use super::messages::{MESSAGE_MAX, receive, send};
 use super::wire::{decode_answer, encode_request};
 use crate::journal::{self, Level};

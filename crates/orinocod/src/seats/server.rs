@@ -8,9 +8,8 @@ use orinoco_core::{Diagnosis, InferenceResult, codes};
 use orinoco_pipeline::{Answer, NextAnswer};
 use orinoco_runtime::ServedModels;
 
-use super::faults::SLOW_SEAT;
+use super::faults::{SLOW_SEAT, log_if_late};
 use super::links::SeatLinks;
-use super::log_if_late;
 use super::messages::{MESSAGE_MAX, receive, send};
 use super::wire::{Images, decode_request, encode_answer};
 use crate::journal::{self, Level};
