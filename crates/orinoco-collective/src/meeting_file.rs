@@ -53,7 +53,8 @@ impl MeetingFile {
 
     /// Removes the file: nobody comes any more.
     pub(crate) fn remove(mut self) -> Result<(), JoinError> {
-        self.locked = None;
+        // The lock ends last: another rank 0 would take the file for one that is left over.
+        let _locked = self.locked.take();
         fs::remove_file(&self.path).map_err(|source| fault("removing", &self.path, source))
     }
 }
@@ -82,7 +83,10 @@ pub(crate) fn find(path: &Path, is_meeting: impl Fn(&File) -> bool) -> io::Resul
 fn remove_left_over(path: &Path, is_meeting: impl Fn(&File) -> bool) -> Result<(), JoinError> {
     let file = match OpenOptions::new().read(true).write(true).open(path) {
         Ok(file) => file,
-        Err(source) if source.kind() == ErrorKind::NotFound => return Ok(()),
+        // It was removed meanwhile, unless it is a link to nothing.
+        Err(source) if source.kind() == ErrorKind::NotFound && fs::symlink_metadata(path).is_err() => {
+            return Ok(());
+        }
         Err(source) => return Err(fault("opening", path, source)),
     };
     if !is_meeting(&file) {
@@ -170,6 +174,15 @@ mod tests {
             let made = meetings.into_iter().filter_map(Result::ok).collect::<Vec<_>>();
             assert_eq!((made.len(), refused), (1, 3));
         }
+    }
+
+    #[test]
+    fn a_link_to_nothing_is_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("meeting");
+        std::os::unix::fs::symlink(folder.path().join("nothing"), &path).unwrap();
+        let error = meet(&path).err().unwrap();
+        assert!(matches!(error, JoinError::File { action: "opening", .. }), "{error}");
     }
 
     #[test]

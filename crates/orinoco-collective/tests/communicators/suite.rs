@@ -452,6 +452,7 @@ pub(crate) fn a_group_is_joined_after_a_rank_0_that_was_killed<G: Group>(kind: &
     first.args(["--exact", &format!("{}::first_rank", kind.module)]).env(FIRST_RANK, &path);
     let mut first = first.stdout(std::process::Stdio::null()).spawn().unwrap();
     while !path.exists() {
+        assert!(first.try_wait().unwrap().is_none(), "rank 0 waits for another");
         thread::yield_now();
     }
     first.kill().unwrap();
