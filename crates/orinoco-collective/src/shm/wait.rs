@@ -123,19 +123,23 @@ impl Waiting {
             }
             sync::hint();
         }
-        self.wait_long_for_any(awaited)
+        self.wait_long_for_any(awaited, Duration::ZERO)
     }
 
     #[cold]
     fn wait_long(&self, awaited: &Awaited<'_>) -> Result<(), CollectiveError> {
-        match self.rests && self.rest(awaited) {
-            true => Ok(()),
-            false => self.wait_long_for_any(&[awaited]),
+        match self.rest(awaited) {
+            None => Ok(()),
+            Some(rested) => self.wait_long_for_any(&[awaited], rested),
         }
     }
 
-    /// Rests some times until the flag is written. Returns whether the rank has published its pieces meanwhile.
-    fn rest(&self, awaited: &Awaited<'_>) -> bool {
+    /// Rests some times until the flag is written, where processors have that. Returns for how long, unless the rank has published its
+    /// pieces meanwhile.
+    fn rest(&self, awaited: &Awaited<'_>) -> Option<Duration> {
+        if !self.rests {
+            return Some(Duration::ZERO);
+        }
         let start = Ticks::now();
         let has_come = (0..RESTS).any(|_| {
             let seen = awaited.line.flag.load(Ordering::Acquire);
@@ -145,16 +149,20 @@ impl Waiting {
             }
             has_come
         });
-        self.recorder.waited(awaited.rank, Ticks::now().since(start));
-        has_come
+        let rested = Ticks::now().since(start);
+        if has_come {
+            self.recorder.waited(awaited.rank, rested);
+            return None;
+        }
+        Some(rested)
     }
 
     #[cold]
-    fn wait_long_for_any(&self, awaited: &[&Awaited<'_>]) -> Result<(), CollectiveError> {
+    fn wait_long_for_any(&self, awaited: &[&Awaited<'_>], rested: Duration) -> Result<(), CollectiveError> {
         let before_ms = self.now_ms();
         let has_come = self.yield_until_any(YIELDS_UNTIMED, || false, awaited);
         // On a busy machine even a few turns take long.
-        let mut waited = Duration::from_millis(self.now_ms().saturating_sub(before_ms));
+        let mut waited = rested + Duration::from_millis(self.now_ms().saturating_sub(before_ms));
         let mut result = Ok(());
         if !has_come {
             let start = Ticks::now();

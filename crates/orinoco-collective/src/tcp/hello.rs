@@ -21,7 +21,8 @@
 //! | 44-47 | CRC32C of the bytes before |
 //!
 //! Bytes 0 to 9 are the same in every version: whoever gets a message of another one answers in its own, and both know both versions.
-//! What a version adds without a new number is a part of the settings: ranks with the same settings understand each other.
+//! What a version adds without a new number is a part of the settings, so ranks with the same settings understand each other; except for
+//! the notices of `shrink`, which a rank of before them takes for damaged.
 
 /// Bytes of a hello, and of its answer.
 pub(crate) const HELLO_BYTES: usize = 48;

@@ -182,7 +182,7 @@ impl<'g> ShrinkCall<'g> {
         match join_listed(&mut self.lobby, listed, &settings, Some(Arc::clone(&interrupt))) {
             Ok(joined) => {
                 if self.pulse.health(|health| health.connect_shrunk(&survivors)) {
-                    self.connected = Some((survivors, joined));
+                    (self.connected, self.fault) = (Some((survivors, joined)), None);
                 }
             }
             Err(why) if !interrupt() => {
