@@ -23,11 +23,13 @@ pub(super) fn receive<'b>(
     let (from, mut len) = (1 - pair.rank(), [0_u64]);
     pair.recv(from, &mut len)?;
     let Some(len) = usize::try_from(len[0]).ok().filter(|len| *len <= MESSAGE_MAX) else { return Ok(None) };
-    buffer.clear();
-    while buffer.len() < len {
-        let start = buffer.len();
-        buffer.resize(len.min(start + PART_BYTES), 0);
-        pair.recv(from, &mut buffer[start..])?;
+    for start in (0..len).step_by(PART_BYTES) {
+        let end = len.min(start + PART_BYTES);
+        if buffer.len() < end {
+            buffer.resize(end, 0);
+        }
+        pair.recv(from, &mut buffer[start..end])?;
     }
+    buffer.truncate(len);
     Ok(Some(buffer))
 }

@@ -13,7 +13,7 @@ use orinoco_runtime::{ModelIdentity, SeatBatch};
 use serde::{Deserialize, Serialize};
 
 /// Version of these messages, the first bytes of a request. A seat of another version answers that.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// Longest side of an image, in pixels: more would overflow sizes in bytes.
 const SIDE_MAX: u32 = 1 << 15;
 /// Most images of one request: the largest batch of a board file.
