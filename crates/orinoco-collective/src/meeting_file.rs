@@ -84,9 +84,7 @@ fn remove_left_over(path: &Path, is_meeting: impl Fn(&File) -> bool) -> Result<(
     let file = match OpenOptions::new().read(true).write(true).open(path) {
         Ok(file) => file,
         // It was removed meanwhile, unless it is a link to nothing.
-        Err(source) if source.kind() == ErrorKind::NotFound && fs::symlink_metadata(path).is_err() => {
-            return Ok(());
-        }
+        Err(source) if source.kind() == ErrorKind::NotFound && !path.is_symlink() => return Ok(()),
         Err(source) => return Err(fault("opening", path, source)),
     };
     if !is_meeting(&file) {
