@@ -116,12 +116,11 @@ pub(crate) unsafe fn vector_list(
     let counts = unsafe { count_list(counts, number) }?;
     // SAFETY: the caller's, and not null.
     let pointers = unsafe { std::slice::from_raw_parts(pointers, number) };
-    // SAFETY: the caller's.
-    Ok(pointers
-        .iter()
-        .zip(counts)
-        .map(|(pointer, count)| unsafe { Vector::output(*pointer, count) })
-        .collect())
+    let vector = |(pointer, count): (&*mut c_void, usize)| {
+        // SAFETY: the caller's.
+        unsafe { Vector::output(*pointer, count) }
+    };
+    Ok(pointers.iter().zip(counts).map(vector).collect())
 }
 
 /// Fails if there cannot be elements of a type at one of the addresses, or if two vectors share memory.
