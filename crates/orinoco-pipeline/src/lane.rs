@@ -5,27 +5,29 @@ mod core;
 mod entry;
 mod execute;
 mod order;
+mod progress;
 mod step;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use orinoco_core::{Clock, Diagnosis, ModelId, Nanos, StreamId, TimeSpan, codes};
+use orinoco_core::{Clock, Diagnosis, ModelId, Nanos, StreamId, TimeSpan};
 use orinoco_telemetry::{DropCause, Event, EventSink, LaneTelemetry, Stage, StreamTelemetry};
 
 use crate::mux::Next;
 use crate::request::{RequestRefusal, Unserved};
 use crate::sync::Mutex;
-use crate::{Frame, FrameResult, ModelResult, Mux, ResultSender, SUSPENSION_MAX, Stop, Ticket};
-use batch::{Batch, Suspended};
+use crate::{Frame, FrameResult, ModelResult, Mux, ResultSender, Stop, Ticket};
+use batch::Batch;
 use entry::{LaneState, lock};
 use execute::{BatchInputs, Emitters, LanePlan, StepEnd};
 
 pub use self::core::{AfterFailure, ExchangeError, JoinError, LaneCore, PlanFacts, StreamModels};
 pub use entry::{JoinRequest, LaneEntry, ModelHold, StreamTracker};
 pub use execute::not_finite;
-pub use order::FrameOrder;
+pub use order::{FrameOrder, Settled};
+pub use progress::{AnswerError, BatchProgress};
 pub use step::{BoundPlan, Notice, ObjectSelection, Step};
 
 /// One executing thread. Models on a lane never overlap in time.
@@ -55,16 +57,21 @@ struct ReplacedPlan {
 struct LaneStream {
     group: usize,
     steps: Vec<Step>,
-    tracker: Option<Box<dyn StreamTracker>>,
-    result_sender: ResultSender,
-    stop: Stop,
+    output: StreamOutput,
     /// Frames that came.
     frames: u64,
     /// Frames that wait for an answer, and those behind them.
     order: FrameOrder<(Frame, Vec<ModelResult>)>,
 }
 
-impl LaneStream {
+/// Where the results of a stream go.
+struct StreamOutput {
+    tracker: Option<Box<dyn StreamTracker>>,
+    result_sender: ResultSender,
+    stop: Stop,
+}
+
+impl StreamOutput {
     /// Hands the result of a frame to the tracker and the sinks.
     fn forward(&mut self, frame: Frame, mut found: Vec<ModelResult>, finished: Nanos) {
         if let Some(tracker) = &mut self.tracker {
@@ -73,15 +80,6 @@ impl LaneStream {
             tracker.track(&frame.desc, &mut found);
         }
         self.result_sender.push(FrameResult { frame, found, finished }, &self.stop);
-    }
-
-    /// Forwards the results that wait for no frame before them, and returns how many frames have left.
-    fn forward_ready(&mut self, finished: Nanos) -> usize {
-        let before = self.order.len();
-        while let Some((frame, found)) = self.order.pop() {
-            self.forward(frame, found, finished);
-        }
-        before - self.order.len()
     }
 }
 
@@ -163,9 +161,7 @@ impl Lane {
             let joined = LaneStream {
                 group: queue.group,
                 steps,
-                tracker,
-                result_sender,
-                stop,
+                output: StreamOutput { tracker, result_sender, stop },
                 frames: 0,
                 order: FrameOrder::default(),
             };
@@ -202,7 +198,7 @@ impl Lane {
     fn keep_for_answers(&mut self, plan: LanePlan) {
         let waits_for_it = |batch: &Batch| {
             let steps = steps_of(&self.streams, batch.group);
-            steps.get(batch.step).is_some_and(|step| step.model == plan.plan.model)
+            steps.get(batch.progress.step()).is_some_and(|step| step.model == plan.plan.model)
         };
         let waiting = self.suspended.iter().filter(|(_, batch)| waits_for_it(batch));
         let tickets: BTreeSet<Ticket> = waiting.map(|(ticket, _)| *ticket).collect();
@@ -279,18 +275,13 @@ impl Lane {
         let Self { books, mux, streams, plans, inputs, emitters, current, .. } = self;
         let batch = current.as_mut().expect("a batch is executed while it is the current one");
         let steps = steps_of(streams, batch.group);
-        while let Some(step) = steps.get(batch.step) {
+        while let Some(step) = steps.get(batch.progress.step()) {
             let plan = plans.get_mut(&step.model).expect("a stream brings the plans of its models");
-            if batch.inputs_done == 0 {
-                batch.interval = plan.plan.interval;
-            }
+            batch.progress.begin_step(plan.plan.interval);
             inputs.collect(step, batch);
-            // Images that another board has answered say nothing about the engine here.
-            let is_local = batch.inputs_done < inputs.len();
             match plan.execute(inputs, batch, mux, emitters, &*self.events) {
                 Ok(StepEnd::Done) => {
-                    batch.step += 1;
-                    if is_local {
+                    if batch.progress.end_step() {
                         lock(books).core.executed(step.model);
                     }
                 }
@@ -310,16 +301,15 @@ impl Lane {
         let mut batch = self.current.take().expect("a batch is suspended while it is the current one");
         let now = self.clock.now();
         self.emitters.lane.suspended(batch.frames.len(), now);
-        let first = batch.suspended.map_or(now, |suspended| suspended.first);
         let mut newly_held = &[][..];
-        if batch.suspended.is_none() {
+        if !batch.progress.was_suspended() {
             newly_held = &batch.frames;
             for (frame, number) in batch.frames.iter().zip(&batch.numbers) {
                 stream_of(&mut self.streams, frame).order.suspend(*number);
             }
         }
-        self.mux.suspend(ticket, (now + wait).min(first + SUSPENSION_MAX), newly_held);
-        batch.suspended = Some(Suspended { first, since: now, inputs });
+        let until = batch.progress.suspend(inputs, wait, now);
+        self.mux.suspend(ticket, until, newly_held);
         self.suspended.insert(ticket, batch);
     }
 
@@ -328,32 +318,22 @@ impl Lane {
         let answer = self.mux.take_late_answer();
         self.drop_answered(ticket);
         let batch = self.suspended.remove(&ticket).expect("a ticket is resumed once");
-        let Suspended { since, inputs: waiting, .. } = batch.suspended.expect("it was suspended");
+        let (_, since) = batch.progress.waiting_inputs();
         let waited = TimeSpan::new(since, now);
         self.emitters.lane.resumed(batch.frames.len(), now);
         let Self { books, streams, plans, inputs, emitters, current, .. } = self;
         let batch = current.insert(batch);
-        let step = &steps_of(streams, batch.group)[batch.step];
+        let step = &steps_of(streams, batch.group)[batch.progress.step()];
         let plan = plans.get_mut(&step.model).expect("a stream brings the plans of its models");
         let (model, name) = (step.model, plan.plan.name.clone());
-        let fault = |cause: String| {
-            let next = "check the remote board that runs this model, and the connection to it";
-            Err(Diagnosis::new(&codes::ENGINE_RUN, format!("model {name}"), cause, next))
-        };
-        let answer = match answer {
-            Some(Ok(inference)) if inference.len() != waiting => {
-                fault(format!("{waiting} inputs were sent, but {} results came back", inference.len()))
-            }
-            Some(answer) => answer,
-            None => fault(format!("no answer came within {} ms", waited.duration().as_millis())),
-        };
+        let results = batch.progress.results(answer, now).map_err(|why| why.into_diagnosis(&name));
         inputs.collect(step, batch);
-        let failed = match answer {
+        let failed = match results {
             Ok(inference) => {
                 plan.add_late(inputs, inference, waited, batch, emitters, &*self.events);
                 None
             }
-            Err(why) => match plan.fall_back(&why, waiting, inputs, batch, emitters, &*self.events) {
+            Err(why) => match plan.fall_back(&why, inputs, batch, emitters, &*self.events) {
                 Some(Ok(())) => None,
                 Some(Err(of_engine)) => Some((of_engine, lock(books).core.failed(model))),
                 // What happens elsewhere says nothing about the engine here.
@@ -376,16 +356,14 @@ impl Lane {
         emitters.lane.finished(batch.frames.len(), finished);
         batch.reverse();
         while let Some((frame, found, number)) = batch.pop() {
+            let was_suspended = batch.progress.was_suspended();
             let id = frame.desc.stream;
-            let stream = stream_of(streams, &frame);
-            if batch.suspended.is_some() {
-                stream.order.finish(number, Some((frame, found)));
-                mux.release(id, stream.forward_ready(finished));
-            } else if stream.order.is_empty() {
-                stream.forward(frame, found, finished);
-            } else {
-                stream.order.track(number, (frame, found));
-                mux.hold(id);
+            let LaneStream { order, output, .. } = stream_of(streams, &frame);
+            let forward = |(frame, found)| output.forward(frame, found, finished);
+            match order.settle(number, was_suspended, Some((frame, found)), forward) {
+                Settled::Unchanged => {}
+                Settled::Held => mux.hold(id),
+                Settled::Released(count) => mux.release(id, count),
             }
         }
     }
@@ -400,11 +378,13 @@ impl Lane {
         while let Some((frame, _, number)) = batch.pop() {
             let (id, seq) = (frame.desc.stream, frame.desc.seq);
             emitters.stream(&frame).drop_frame(seq, DropCause::ExecutionFailed, finished);
-            let stream = stream_of(streams, &frame);
+            let LaneStream { order, output, .. } = stream_of(streams, &frame);
             drop(frame);
-            if batch.suspended.is_some() {
-                stream.order.finish(number, None);
-                mux.release(id, stream.forward_ready(finished));
+            let forward = |(frame, found)| output.forward(frame, found, finished);
+            if let Settled::Released(count) =
+                order.settle(number, batch.progress.was_suspended(), None, forward)
+            {
+                mux.release(id, count);
             }
         }
     }
@@ -466,7 +446,7 @@ impl Drop for Lane {
 mod tests {
     use super::*;
     use crate::{Executor, MonotonicClock, SinkThread, Slot, SlotPool, StageTimes, StreamQueue};
-    use orinoco_core::{DropPolicy, FrameDesc, InferenceResult, LaneId, PixelFormat};
+    use orinoco_core::{DropPolicy, FrameDesc, InferenceResult, LaneId, PixelFormat, codes};
     use orinoco_telemetry::Telemetry;
 
     struct Quiet;

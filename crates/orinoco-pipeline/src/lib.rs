@@ -28,8 +28,9 @@ pub use channel::{Receiver, Sender, channel};
 pub use clock::MonotonicClock;
 pub use executor::{DeviceTimes, Executed, Executor, StageTimes};
 pub use lane::{
-    AfterFailure, BoundPlan, ExchangeError, FrameOrder, JoinError, JoinRequest, Lane, LaneCore, LaneEntry,
-    ModelHold, Notice, ObjectSelection, PlanFacts, Step, StreamModels, StreamTracker, not_finite,
+    AfterFailure, AnswerError, BatchProgress, BoundPlan, ExchangeError, FrameOrder, JoinError, JoinRequest,
+    Lane, LaneCore, LaneEntry, ModelHold, Notice, ObjectSelection, PlanFacts, Settled, Step, StreamModels,
+    StreamTracker, not_finite,
 };
 pub use lane_times::LaneTimes;
 pub use mux::{

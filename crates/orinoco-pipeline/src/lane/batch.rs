@@ -2,6 +2,7 @@ use std::time::Duration;
 
 use orinoco_core::Nanos;
 
+use super::progress::BatchProgress;
 use crate::{Frame, LaneTimes, ModelResult, StageTimes};
 
 /// A batch on its way through the steps of its group.
@@ -12,30 +13,12 @@ pub(super) struct Batch {
     pub(super) numbers: Vec<u64>,
     /// Results of the models for each frame so far.
     pub(super) found: Vec<Vec<ModelResult>>,
-    /// Index of the step at work.
-    pub(super) step: usize,
-    /// Inputs of that step that are done.
-    pub(super) inputs_done: usize,
-    /// Inference interval with which that step began. The lane's may change while the step is suspended.
-    pub(super) interval: u32,
-    /// Set once a step of it was suspended.
-    pub(super) suspended: Option<Suspended>,
+    pub(super) progress: BatchProgress,
     /// When the lane took it.
     taken: Nanos,
     /// Times of its executions so far, all models together.
     preprocess: Duration,
     postprocess: Duration,
-}
-
-/// The latest suspension of a batch.
-#[derive(Clone, Copy)]
-pub(super) struct Suspended {
-    /// Time of the batch's first suspension.
-    pub(super) first: Nanos,
-    /// Time of this one.
-    pub(super) since: Nanos,
-    /// Inputs that wait for the answer.
-    pub(super) inputs: usize,
 }
 
 impl Batch {
@@ -47,10 +30,7 @@ impl Batch {
             frames,
             numbers,
             found,
-            step: 0,
-            inputs_done: 0,
-            interval: 1,
-            suspended: None,
+            progress: BatchProgress::default(),
             taken,
             preprocess: Duration::ZERO,
             postprocess: Duration::ZERO,

@@ -84,7 +84,7 @@ impl BatchInputs {
         self.clear();
         for (index, frame) in batch.frames.iter().enumerate() {
             match &step.on {
-                _ if !batch.numbers[index].is_multiple_of(u64::from(batch.interval)) => {}
+                _ if !batch.numbers[index].is_multiple_of(u64::from(batch.progress.interval())) => {}
                 None => self.push_whole(index, frame),
                 Some(wanted) => self.push_objects(index, frame, wanted, &batch.found[index]),
             }
@@ -151,8 +151,7 @@ impl LanePlan {
         events: &dyn EventSink,
     ) -> Result<StepEnd, Diagnosis> {
         let batch_max = self.plan.executor.batch_max();
-        while batch.inputs_done < inputs.frames.len() {
-            let chunk = batch.inputs_done..inputs.frames.len().min(batch.inputs_done + batch_max);
+        while let Some(chunk) = batch.progress.next_inputs(inputs.len(), batch_max) {
             let frames = &inputs.frames[chunk.clone()];
             let inference = &mut self.inference[..frames.len()];
             let mut suspender = Suspender::new(mux);
@@ -169,23 +168,22 @@ impl LanePlan {
             };
             self.add_executed(executed, chunk, inputs, batch, emitters, events);
         }
-        batch.inputs_done = 0;
         Ok(StepEnd::Done)
     }
 
-    /// Runs the plan in another way on the next `count` inputs, for which a suspended step has failed. `None`: it has no other way.
+    /// Runs the plan in another way on the inputs that waited for the answer to a suspended step, which has failed. `None`: it
+    /// has no other way.
     pub(super) fn fall_back(
         &mut self,
         why: &Diagnosis,
-        count: usize,
         inputs: &BatchInputs,
         batch: &mut Batch,
         emitters: &Emitters,
         events: &dyn EventSink,
     ) -> Option<Result<(), Diagnosis>> {
-        let chunk = batch.inputs_done..batch.inputs_done + count;
+        let (chunk, _) = batch.progress.waiting_inputs();
         // The plan may have been replaced by one of a smaller batch.
-        let results = self.inference.get_mut(..count)?;
+        let results = self.inference.get_mut(..chunk.len())?;
         self.stage.enter(Stage::Infer);
         let executed = self.plan.executor.fall_back(&inputs.frames[chunk.clone()], results, why)?;
         let added =
@@ -205,10 +203,7 @@ impl LanePlan {
     ) {
         let times = match executed {
             Executed::Done(times) => times,
-            Executed::Skipped => {
-                batch.inputs_done += chunk.len();
-                return;
-            }
+            Executed::Skipped => return batch.progress.passed(chunk.len()),
             Executed::Suspended(_) => {
                 panic!("{} suspended a step without a place for its answer", self.plan.name)
             }
@@ -218,7 +213,8 @@ impl LanePlan {
         self.emit(emitters, frames, &times);
         self.report_not_finite(&self.inference[..frames.len()], times.postprocess.end(), events);
         let inference = self.inference[..frames.len()].iter().cloned();
-        self.add_findings(&inputs.positions[chunk], inference, batch);
+        self.add_findings(&inputs.positions[chunk.clone()], inference, batch);
+        batch.progress.executed(chunk.len());
     }
 
     /// Adds the results that a suspended step has waited for, in the span `waited`. There are as many as it has inputs.
@@ -235,13 +231,14 @@ impl LanePlan {
         emitters: &Emitters,
         events: &dyn EventSink,
     ) {
-        let chunk = batch.inputs_done..batch.inputs_done + inference.len();
+        let (chunk, _) = batch.progress.waiting_inputs();
         let stages = [(Stage::Infer, waited)];
         let frames = &inputs.frames[chunk.clone()];
         self.telemetry.late_batch(&emitters.lane, streams(frames), &stages);
         emit_shares(emitters, frames, &stages);
         self.report_not_finite(&inference, waited.end(), events);
-        self.add_findings(&inputs.positions[chunk], inference, batch);
+        self.add_findings(&inputs.positions[chunk.clone()], inference, batch);
+        batch.progress.passed(chunk.len());
     }
 
     fn add_findings(
@@ -260,7 +257,6 @@ impl LanePlan {
                 ..ModelResult::default()
             });
         }
-        batch.inputs_done += positions.len();
     }
 
     /// Emits the records of one execution: the model and the lane are charged all of it, each input's stream its share.

@@ -15,6 +15,17 @@ enum Held<T> {
     Dropped,
 }
 
+/// Change of the number of frames in a [`FrameOrder`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Settled {
+    /// None is here that was not here before, and none has left.
+    Unchanged,
+    /// One more is held, behind frames that wait.
+    Held,
+    /// So many have left.
+    Released(usize),
+}
+
 impl<T> Default for FrameOrder<T> {
     fn default() -> Self {
         Self { held: VecDeque::new() }
@@ -28,19 +39,47 @@ impl<T> FrameOrder<T> {
     }
 
     /// Adds the result of a frame that did not wait, behind those that do.
-    pub fn track(&mut self, number: u64, result: T) {
+    fn track(&mut self, number: u64, result: T) {
         self.push(number, Held::Done(result));
     }
 
+    /// Takes the result of a frame whose batch is over, or `None` if the frame is dropped, and hands on the results that
+    /// wait for no frame before them. `was_suspended` says whether it is here already, because it waited for an answer.
+    pub fn settle(
+        &mut self,
+        number: u64,
+        was_suspended: bool,
+        result: Option<T>,
+        mut forward: impl FnMut(T),
+    ) -> Settled {
+        if was_suspended {
+            let before = self.len();
+            self.finish(number, result);
+            while let Some(result) = self.pop() {
+                forward(result);
+            }
+            return Settled::Released(before - self.len());
+        }
+        match result {
+            Some(result) if self.is_empty() => forward(result),
+            Some(result) => {
+                self.track(number, result);
+                return Settled::Held;
+            }
+            None => {}
+        }
+        Settled::Unchanged
+    }
+
     /// Sets the result of a frame that waited, or drops it.
-    pub fn finish(&mut self, number: u64, result: Option<T>) {
+    fn finish(&mut self, number: u64, result: Option<T>) {
         let (_, held) = self.held.iter_mut().find(|(held, _)| *held == number).expect("it was suspended");
         assert!(matches!(held, Held::Suspended), "frame {number} is finished once");
         *held = result.map_or(Held::Dropped, Held::Done);
     }
 
     /// Takes the next result, unless frames before it still wait.
-    pub fn pop(&mut self) -> Option<T> {
+    fn pop(&mut self) -> Option<T> {
         while let Some((number, held)) = self.held.pop_front() {
             match held {
                 Held::Done(result) => return Some(result),
@@ -83,16 +122,18 @@ mod tests {
 
     #[test]
     fn results_leave_in_the_order_of_frames() {
-        let mut order = FrameOrder::default();
-        (0..2).for_each(|number| order.suspend(number));
-        order.track(2, 'c');
-        order.suspend(3);
-        order.finish(1, Some('b'));
-        assert_eq!((order.pop(), order.len()), (None, 4));
-        order.finish(0, None);
-        assert_eq!([order.pop(), order.pop(), order.pop()], [Some('b'), Some('c'), None]);
-        order.track(4, 'e');
-        assert!(order.drain().eq(['e']));
+        let (mut order, mut left) = (FrameOrder::default(), Vec::new());
+        assert_eq!(order.settle(0, false, Some('a'), |result| left.push(result)), Settled::Unchanged);
+        (1..3).for_each(|number| order.suspend(number));
+        assert_eq!(order.settle(3, false, Some('d'), |result| left.push(result)), Settled::Held);
+        assert_eq!(order.settle(4, false, None, |result| left.push(result)), Settled::Unchanged);
+        order.suspend(5);
+        assert_eq!(order.settle(2, true, Some('c'), |result| left.push(result)), Settled::Released(0));
+        assert_eq!((&left[..], order.len()), (&['a'][..], 4), "nothing passes frame 1");
+        assert_eq!(order.settle(1, true, None, |result| left.push(result)), Settled::Released(3));
+        assert_eq!((&left[..], order.len()), (&['a', 'c', 'd'][..], 1));
+        assert_eq!(order.settle(6, false, Some('g'), |result| left.push(result)), Settled::Held);
+        assert!(order.drain().eq(['g']));
         assert!(order.is_empty());
     }
 }

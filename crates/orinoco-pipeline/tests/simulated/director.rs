@@ -88,7 +88,8 @@ impl Board<'_> {
             6 | 7 => {
                 let rng = self.simulator.rng();
                 let (batch_max, reads_video_memory) = (rng.usize(1..=BATCH_MAX), rng.u32(..3) > 0);
-                let plan = PlanFacts { model, generation: 1, batch_max, reads_video_memory, interval: 1 };
+                let interval = rng.u32(1..4);
+                let plan = PlanFacts { model, generation: 1, batch_max, reads_video_memory, interval };
                 let replaced = self.lanes[lane].replace(plan);
                 self.simulator.note(|| format!("replace {plan:?} of lane {lane}: {replaced:?}"));
                 self.simulator.notify(self.lanes[lane].task);

@@ -1,13 +1,14 @@
 //! A lane, as its thread runs it.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
 use std::time::Duration;
 
 use orinoco_core::{ModelId, Nanos, Rng, StreamId};
 use orinoco_pipeline::{
-    AfterFailure, Closed, ExchangeError, Frame, FrameOrder, FrameResult, JoinError, LaneCore, MuxCore, Next,
-    NextBatch, PlanFacts, Request, RequestRefusal, ResultOffer, SUSPENSION_MAX, StreamModels, StreamQueue,
-    Ticket, Unserved,
+    AfterFailure, BatchProgress, Closed, ExchangeError, Frame, FrameOrder, FrameResult, JoinError, LaneCore,
+    MuxCore, Next, NextBatch, PlanFacts, Request, RequestRefusal, ResultOffer, Settled, StreamModels,
+    StreamQueue, Ticket, Unserved,
 };
 use orinoco_sim::Task;
 use orinoco_telemetry::DropCause;
@@ -46,6 +47,8 @@ pub(crate) struct Lane {
     pub(crate) exchanged: u64,
     /// Batches that waited for an answer in vain.
     pub(crate) given_up: u64,
+    /// Steps that were executed here, or skipped, because their answer was a fault or did not come.
+    pub(crate) fallen_back: u64,
 }
 
 /// A stream that a lane has admitted.
@@ -71,7 +74,8 @@ pub(crate) struct Engine {
 /// Current work of a lane.
 pub(crate) enum Doing {
     Waiting,
-    Executing(Batch),
+    /// Executes these inputs of a batch.
+    Executing(Batch, Range<usize>),
     /// Gives so many more parts of an answer.
     Answering(Request, u32),
     /// Offers results to sinks.
@@ -84,12 +88,19 @@ pub(crate) struct Batch {
     group: usize,
     frames: Vec<Frame>,
     numbers: Vec<u64>,
-    /// Index of the model whose turn it is.
-    step: usize,
-    /// Time of its first suspension.
-    first: Option<Nanos>,
+    progress: BatchProgress,
+    /// Number of inputs of the step at work, once it has begun.
+    inputs: Option<usize>,
     /// Time until which it waits for its answer.
     pub(crate) until: Nanos,
+}
+
+/// End of an execution.
+enum Execution {
+    Done,
+    Skipped,
+    Suspended,
+    Failed,
 }
 
 impl Lane {
@@ -114,6 +125,7 @@ impl Lane {
             is_closed: false,
             exchanged: 0,
             given_up: 0,
+            fallen_back: 0,
         }
     }
 
@@ -132,7 +144,7 @@ impl Lane {
             generation: 0,
             batch_max: [1, 4, 2, 8][queue.group],
             reads_video_memory: rng.u32(..4) > 0,
-            interval: 1,
+            interval: if rng.bool() { 1 } else { 3 },
         };
         let brought: Vec<PlanFacts> = lacking.map(plan).collect();
         let brings = |model| brought.iter().any(|plan| plan.model == model && plan.reads_video_memory);
@@ -177,50 +189,72 @@ impl Board<'_> {
         let lane = &mut self.lanes[index];
         match std::mem::replace(&mut lane.doing, Doing::Waiting) {
             Doing::Waiting => self.next_batch(index),
-            Doing::Executing(batch) => self.executed(index, batch),
+            Doing::Executing(batch, inputs) => self.executed(index, batch, inputs),
             Doing::Answering(request, parts) => self.give_part(index, request, parts),
             Doing::Forwarding(frame_results) => self.forward(index, frame_results),
             Doing::Ended => lane.doing = Doing::Ended,
         }
     }
 
-    /// A step of a batch is over: it failed, waits for its answer, or leads to the next one.
-    fn executed(&mut self, index: usize, mut batch: Batch) {
+    /// Inputs of a batch are executed: they failed, wait for their answer, or are done.
+    fn executed(&mut self, index: usize, mut batch: Batch, inputs: Range<usize>) {
         let now = self.simulator.now();
         let lane = &mut self.lanes[index];
         let rng = self.simulator.rng();
-        let models = MODEL_SETS[batch.group];
+        let model = MODEL_SETS[batch.group][batch.progress.step()];
         let fails = now < lane.engine.fails_until && (lane.engine.fails_always || rng.bool());
-        if fails {
-            let failed = models.get(batch.step);
-            lane.is_broken = failed.is_some_and(|model| lane.core.failed(*model) == AfterFailure::End);
-            return self.finish(index, batch, false);
+        let is_remote = REMOTE_MODELS.contains(&model);
+        let execution = match rng.u32(..12) {
+            _ if fails => Execution::Failed,
+            0..8 if is_remote => Execution::Suspended,
+            8 if is_remote => Execution::Skipped,
+            _ => Execution::Done,
+        };
+        match execution {
+            Execution::Done => batch.progress.executed(inputs.len()),
+            Execution::Skipped => batch.progress.passed(inputs.len()),
+            Execution::Suspended => return self.suspend(index, batch, inputs.len()),
+            Execution::Failed => {
+                lane.is_broken = lane.core.failed(model) == AfterFailure::End;
+                return self.finish(index, batch, false);
+            }
         }
-        let is_remote = |model: &ModelId| REMOTE_MODELS.contains(model);
-        if models.get(batch.step).is_some_and(is_remote) && rng.u32(..3) > 0 {
-            return self.suspend(index, batch);
-        }
-        if let Some(model) = models.get(batch.step) {
-            lane.core.executed(*model);
-        }
-        batch.step += 1;
-        if batch.step < models.len() {
-            return self.execute(index, batch);
+        self.execute(index, batch);
+    }
+
+    /// Executes what is left of a batch: the next inputs of the step at work, or of the next step that has some.
+    fn execute(&mut self, index: usize, mut batch: Batch) {
+        let (now, rng) = (self.simulator.now(), self.simulator.rng());
+        let lane = &mut self.lanes[index];
+        let models = MODEL_SETS[batch.group];
+        while let Some(model) = models.get(batch.progress.step()) {
+            batch.progress.begin_step(lane.core.interval(*model).expect("its streams use it"));
+            let inputs = *batch.inputs.get_or_insert_with(|| match batch.progress.step() {
+                0 => batch
+                    .numbers
+                    .iter()
+                    .filter(|n| n.is_multiple_of(batch.progress.interval().into()))
+                    .count(),
+                // Objects in the frames.
+                _ => rng.usize(..=2 * batch.frames.len()),
+            });
+            let batch_max = lane.plans[model].batch_max;
+            if let Some(inputs) = batch.progress.next_inputs(inputs, batch_max) {
+                let slow = if now < lane.engine.slow_until { rng.u32(2..12) } else { 1 };
+                let images = u32::try_from(inputs.len()).expect("a small batch");
+                let took = (lane.engine.per_batch + lane.engine.per_frame * images) * slow;
+                lane.doing = Doing::Executing(batch, inputs);
+                return self.simulator.work(lane.task, now + took);
+            }
+            batch.inputs = None;
+            if batch.progress.end_step() {
+                lane.core.executed(*model);
+            }
         }
         self.finish(index, batch, true);
     }
 
-    fn execute(&mut self, index: usize, batch: Batch) {
-        let (now, rng) = (self.simulator.now(), self.simulator.rng());
-        let lane = &mut self.lanes[index];
-        let slow = if now < lane.engine.slow_until { rng.u32(2..12) } else { 1 };
-        let frames = u32::try_from(batch.frames.len()).expect("a small batch");
-        let took = (lane.engine.per_batch + lane.engine.per_frame * frames) * slow;
-        lane.doing = Doing::Executing(batch);
-        self.simulator.work(lane.task, now + took);
-    }
-
-    fn suspend(&mut self, index: usize, mut batch: Batch) {
+    fn suspend(&mut self, index: usize, mut batch: Batch, images: usize) {
         let (now, rng) = (self.simulator.now(), self.simulator.rng());
         let wait = millis(rng, 50..3000);
         let is_fast = rng.u32(..10) == 0;
@@ -228,19 +262,19 @@ impl Board<'_> {
         let ticket = lane.mux.ticket();
         if is_fast {
             // The answer is there before the lane waits for it.
-            let accepted = lane.mux.resume(ticket, answer(batch.frames.len(), false));
+            let accepted = lane.mux.resume(ticket, answer(images, false));
             assert_eq!(accepted, !lane.is_closed);
         }
-        if batch.first.is_none() {
+        if !batch.progress.was_suspended() {
             for (frame, number) in batch.frames.iter().zip(&batch.numbers) {
                 lane.mux.hold(frame.desc.stream);
                 let stream = lane.streams.get_mut(&frame.desc.stream).expect("it was admitted");
                 stream.order.suspend(*number);
             }
         }
-        batch.until = (now + wait).min(*batch.first.get_or_insert(now) + SUSPENSION_MAX);
+        batch.until = batch.progress.suspend(images, wait, now);
         lane.mux.suspend(ticket, batch.until);
-        let (images, task) = (batch.frames.len(), lane.task);
+        let task = lane.task;
         self.simulator.note(|| format!("lane {index} suspends {:?} as {ticket:?}", batch.frames));
         lane.suspended.insert(ticket, batch);
         if !is_fast {
@@ -255,22 +289,40 @@ impl Board<'_> {
         let late = lane.mux.take_late_answer();
         let mut batch = lane.suspended.remove(&ticket).expect("a ticket is resumed once");
         self.simulator.note(|| format!("lane {index} resumes {ticket:?}: {late:?}"));
-        match late {
-            Some(Ok(findings)) => {
-                assert_eq!(findings.len(), batch.frames.len());
-                batch.step += 1;
-                if batch.step < MODEL_SETS[batch.group].len() {
-                    return self.execute(index, batch);
-                }
-                self.finish(index, batch, true);
-            }
-            Some(Err(_)) => self.finish(index, batch, false),
-            None => {
-                assert!(batch.until <= now, "{ticket:?} is given up too early");
-                lane.given_up += 1;
-                self.finish(index, batch, false);
-            }
+        if late.is_none() {
+            assert!(batch.until <= now, "{ticket:?} is given up too early");
+            lane.given_up += 1;
         }
+        match batch.progress.results(late, now) {
+            Ok(results) => {
+                batch.progress.passed(results.len());
+                self.execute(index, batch);
+            }
+            Err(_) => self.fall_back(index, batch),
+        }
+    }
+
+    /// A suspended step has no results: the plan executes it here, skips it, or has no other way.
+    fn fall_back(&mut self, index: usize, mut batch: Batch) {
+        let (now, rng) = (self.simulator.now(), self.simulator.rng());
+        let lane = &mut self.lanes[index];
+        let model = MODEL_SETS[batch.group][batch.progress.step()];
+        let images = batch.progress.waiting_inputs().0.len();
+        // The plan may have been replaced by one of a smaller batch.
+        if images > lane.plans[&model].batch_max || rng.bool() {
+            return self.finish(index, batch, false);
+        }
+        if now < lane.engine.fails_until {
+            lane.is_broken = lane.core.failed(model) == AfterFailure::End;
+            return self.finish(index, batch, false);
+        }
+        lane.fallen_back += 1;
+        if rng.bool() {
+            batch.progress.executed(images)
+        } else {
+            batch.progress.passed(images)
+        }
+        self.execute(index, batch);
     }
 
     /// A batch is done, or its frames are dropped: results that wait for no frame before them go on.
@@ -278,8 +330,6 @@ impl Board<'_> {
         let now = self.simulator.now();
         let lane = &mut self.lanes[index];
         let mut frame_results = VecDeque::new();
-        let mut forward =
-            |frame| frame_results.push_back(FrameResult { frame, found: Vec::new(), finished: now });
         for (frame, number) in batch.frames.into_iter().zip(batch.numbers) {
             let id = frame.desc.stream;
             if !is_done {
@@ -288,16 +338,12 @@ impl Board<'_> {
                 stream.counts.drop_frame(DropCause::ExecutionFailed);
             }
             let order = &mut lane.streams.get_mut(&id).expect("it was admitted").order;
-            if batch.first.is_some() {
-                let before = order.len();
-                order.finish(number, is_done.then_some(frame));
-                std::iter::from_fn(|| order.pop()).for_each(&mut forward);
-                lane.mux.release(id, before - order.len());
-            } else if is_done && order.is_empty() {
-                forward(frame);
-            } else if is_done {
-                order.track(number, frame);
-                lane.mux.hold(id);
+            let forward =
+                |frame| frame_results.push_back(FrameResult { frame, found: Vec::new(), finished: now });
+            match order.settle(number, batch.progress.was_suspended(), is_done.then_some(frame), forward) {
+                Settled::Unchanged => {}
+                Settled::Held => lane.mux.hold(id),
+                Settled::Released(count) => lane.mux.release(id, count),
             }
         }
         lane.doing = Doing::Forwarding(frame_results);
@@ -348,7 +394,8 @@ impl Board<'_> {
                     stream.frames
                 };
                 let numbers = frames.iter().map(number).collect();
-                let batch = Batch { group, frames, numbers, step: 0, first: None, until: now };
+                let progress = BatchProgress::default();
+                let batch = Batch { group, frames, numbers, progress, inputs: None, until: now };
                 return self.execute(index, batch);
             }
         }

@@ -1,0 +1,206 @@
+//! Way of a batch through the steps of its streams, without its frames, the engines and the time.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use orinoco_core::{Diagnosis, InferenceResult, Nanos, codes};
+
+use crate::{LateAnswer, SUSPENSION_MAX};
+
+/// Position of a batch on its way through the steps of its streams. In each step a model takes inputs, which are frames or
+/// objects in them, a part at a time: it executes or skips them, or suspends the step until an answer comes.
+#[derive(Clone, Copy, Debug)]
+pub struct BatchProgress {
+    /// Index of the step at work.
+    step: usize,
+    /// Inputs of that step that are done.
+    inputs_done: usize,
+    /// Whether some of them were executed on this lane, and not skipped or answered by another board.
+    executed_here: bool,
+    /// Inference interval with which that step began. The lane's may change while the step is suspended.
+    interval: u32,
+    /// Set once a step was suspended.
+    suspension: Option<Suspension>,
+}
+
+/// The latest suspension of a batch.
+#[derive(Clone, Copy, Debug)]
+struct Suspension {
+    /// Time of the batch's first suspension.
+    first: Nanos,
+    /// Time of this one.
+    since: Nanos,
+    /// Inputs that wait for the answer.
+    inputs: usize,
+}
+
+/// Reason for which a suspended step has no results.
+#[derive(Clone, Debug)]
+pub enum AnswerError {
+    /// The answer is a fault.
+    Failed(Diagnosis),
+    /// The number of results differs from that of the inputs.
+    Count {
+        /// Inputs that were sent.
+        sent: usize,
+        /// Results that came back.
+        came: usize,
+    },
+    /// No answer came within this time.
+    Missed(Duration),
+}
+
+impl AnswerError {
+    /// Returns the fault of a step of this model.
+    pub(super) fn into_diagnosis(self, model: &str) -> Diagnosis {
+        let cause = match self {
+            Self::Failed(why) => return why,
+            Self::Count { sent, came } => format!("{sent} inputs were sent, but {came} results came back"),
+            Self::Missed(wait) => format!("no answer came within {} ms", wait.as_millis()),
+        };
+        let next = "check the remote board that runs this model, and the connection to it";
+        Diagnosis::new(&codes::ENGINE_RUN, format!("model {model}"), cause, next)
+    }
+}
+
+impl Default for BatchProgress {
+    fn default() -> Self {
+        Self { step: 0, inputs_done: 0, executed_here: false, interval: 1, suspension: None }
+    }
+}
+
+impl BatchProgress {
+    /// Returns the index of the step at work; the number of steps once all are done.
+    pub fn step(&self) -> usize {
+        self.step
+    }
+
+    /// Returns the inference interval of the step at work, in frames of a stream.
+    pub fn interval(&self) -> u32 {
+        self.interval
+    }
+
+    /// Whether a step of it was suspended, so that frames of its streams may have come after it.
+    pub fn was_suspended(&self) -> bool {
+        self.suspension.is_some()
+    }
+
+    /// Begins the step at work with its model's inference interval, or continues it with the one that it has.
+    pub fn begin_step(&mut self, interval: u32) {
+        if self.inputs_done == 0 {
+            self.interval = interval;
+        }
+    }
+
+    /// Returns the next inputs of the step at work, at most `batch_max` of its `inputs`. `None`: all are done.
+    pub fn next_inputs(&self, inputs: usize, batch_max: usize) -> Option<Range<usize>> {
+        let range = self.inputs_done..inputs.min(self.inputs_done + batch_max);
+        (!range.is_empty()).then_some(range)
+    }
+
+    /// Returns the inputs that wait for the answer to the suspended step, and the time at which they began to.
+    ///
+    /// # Panics
+    ///
+    /// If no step was suspended.
+    pub fn waiting_inputs(&self) -> (Range<usize>, Nanos) {
+        let Suspension { inputs, since, .. } = self.suspension.expect("a step was suspended");
+        (self.inputs_done..self.inputs_done + inputs, since)
+    }
+
+    /// Notes that the next `count` inputs were executed on this lane.
+    pub fn executed(&mut self, count: usize) {
+        self.inputs_done += count;
+        self.executed_here = true;
+    }
+
+    /// Notes that the next `count` inputs were skipped, or answered by another board.
+    pub fn passed(&mut self, count: usize) {
+        self.inputs_done += count;
+    }
+
+    /// Suspends the step at `now` until the answer for its next `inputs` comes, and returns the time until which it waits:
+    /// for at most `wait`, and [`SUSPENSION_MAX`] for all suspensions of the batch.
+    pub fn suspend(&mut self, inputs: usize, wait: Duration, now: Nanos) -> Nanos {
+        let first = self.suspension.map_or(now, |earlier| earlier.first);
+        self.suspension = Some(Suspension { first, since: now, inputs });
+        (now + wait).min(first + SUSPENSION_MAX)
+    }
+
+    /// Returns the results of the suspended step at `now`: one for each input that waits. `answer` is `None` when it did not
+    /// come in time.
+    pub fn results(
+        &self,
+        answer: Option<LateAnswer>,
+        now: Nanos,
+    ) -> Result<Vec<InferenceResult>, AnswerError> {
+        let (waiting, since) = self.waiting_inputs();
+        match answer {
+            None => Err(AnswerError::Missed(now.since(since))),
+            Some(Err(why)) => Err(AnswerError::Failed(why)),
+            Some(Ok(results)) if results.len() != waiting.len() => {
+                Err(AnswerError::Count { sent: waiting.len(), came: results.len() })
+            }
+            Some(Ok(results)) => Ok(results),
+        }
+    }
+
+    /// Goes on to the next step. Returns whether inputs of this one were executed on this lane: skipped inputs, and those that
+    /// another board has answered, say nothing about the engine here.
+    pub fn end_step(&mut self) -> bool {
+        self.step += 1;
+        self.inputs_done = 0;
+        std::mem::take(&mut self.executed_here)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const START: Nanos = Nanos(1_000_000);
+
+    #[test]
+    fn a_step_takes_its_inputs_in_parts() {
+        let mut batch = BatchProgress::default();
+        batch.begin_step(2);
+        assert_eq!(batch.next_inputs(5, 2), Some(0..2));
+        batch.executed(2);
+        batch.begin_step(3);
+        assert_eq!(batch.interval(), 2, "the step keeps the interval with which it began");
+        assert_eq!(batch.next_inputs(5, 4), Some(2..5), "its plan was replaced by one of a larger batch");
+        batch.passed(3);
+        assert_eq!((batch.next_inputs(5, 4), batch.end_step(), batch.step()), (None, true, 1));
+        batch.begin_step(3);
+        assert_eq!((batch.interval(), batch.next_inputs(0, 4)), (3, None), "nothing was detected");
+        assert!(!batch.end_step(), "the engine did nothing in this step");
+        assert!(!batch.was_suspended());
+    }
+
+    #[test]
+    fn all_suspensions_of_a_batch_together_are_bounded() {
+        let mut batch = BatchProgress::default();
+        assert_eq!(batch.suspend(1, Duration::from_millis(40), START), START + Duration::from_millis(40));
+        let later = START + SUSPENSION_MAX - Duration::from_millis(10);
+        assert_eq!(batch.suspend(1, Duration::from_millis(40), later), START + SUSPENSION_MAX);
+        assert_eq!(batch.waiting_inputs(), (0..1, later));
+    }
+
+    #[test]
+    fn an_answer_has_one_result_for_each_input_that_waits() {
+        let mut batch = BatchProgress::default();
+        batch.executed(1);
+        batch.suspend(2, SUSPENSION_MAX, START);
+        assert_eq!(batch.waiting_inputs(), (1..3, START));
+        let results = |count| Some(Ok(vec![InferenceResult::default(); count]));
+        assert_eq!(batch.results(results(2), START).map(|results| results.len()).ok(), Some(2));
+        assert!(matches!(batch.results(results(3), START), Err(AnswerError::Count { sent: 2, came: 3 })));
+        let fault = Diagnosis::new(&codes::ENGINE_RUN, "the other board", "it failed", "nothing");
+        assert!(matches!(batch.results(Some(Err(fault)), START), Err(AnswerError::Failed(_))));
+        let wait = Duration::from_millis(7);
+        assert!(matches!(batch.results(None, START + wait), Err(AnswerError::Missed(after)) if after == wait));
+        batch.passed(2);
+        assert_eq!(batch.next_inputs(3, 8), None);
+        assert!(batch.end_step() && batch.was_suspended(), "one input was executed here");
+    }
+}
