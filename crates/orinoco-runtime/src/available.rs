@@ -1,10 +1,10 @@
 //! Memory that this process may still take, and the bound that limits it.
 
 use std::fmt;
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use orinoco_memory::Mib;
+use orinoco_sysroot::Sysroot;
 use rustix::process::{Resource, getrlimit};
 
 /// Bound on the memory of a process.
@@ -95,7 +95,7 @@ impl fmt::Display for Available {
 pub(crate) fn available() -> Option<Available> {
     let limits =
         Limits { address_space: getrlimit(Resource::As).current, data: getrlimit(Resource::Data).current };
-    available_in(Path::new("/"), limits)
+    available_in(&Sysroot::host(), limits)
 }
 
 /// Limits of the process, in bytes; `None` where it has no such limit.
@@ -105,9 +105,9 @@ struct Limits {
     data: Option<u64>,
 }
 
-/// Returns the available memory, with the kernel's files under `root`.
-fn available_in(root: &Path, limits: Limits) -> Option<Available> {
-    let kernel = Kernel { root };
+/// Returns the available memory, with the kernel's files in `sysroot`.
+fn available_in(sysroot: &Sysroot, limits: Limits) -> Option<Available> {
+    let kernel = Kernel { sysroot };
     let machine = kernel.meminfo("MemAvailable:").map(|left| Available::under(MemoryBound::Machine, left));
     let limited = |limit: Option<u64>, taken: &str, bound: MemoryBound| {
         let left = limit?.saturating_sub(kernel.status(taken)?);
@@ -122,33 +122,29 @@ fn available_in(root: &Path, limits: Limits) -> Option<Available> {
     bounds.into_iter().flatten().chain(kernel.control_groups()).min_by_key(|available| available.bytes)
 }
 
-/// Files of the kernel under a root folder.
+/// Files of the kernel about memory.
 struct Kernel<'a> {
-    root: &'a Path,
+    sysroot: &'a Sysroot,
 }
 
 impl Kernel<'_> {
-    fn text(&self, path: impl AsRef<Path>) -> Option<String> {
-        fs::read_to_string(self.root.join(path)).ok()
-    }
-
     /// Reads a file with one number; `None` also for `max`.
-    fn number(&self, path: impl AsRef<Path>) -> Option<u64> {
-        self.text(path)?.trim().parse().ok()
+    fn number(&self, path: &str) -> Option<u64> {
+        self.sysroot.number(path).ok()
     }
 
     fn meminfo(&self, field: &str) -> Option<u64> {
-        kib_field(&self.text("proc/meminfo")?, field)
+        kib_field(&self.sysroot.text("/proc/meminfo").ok()?, field)
     }
 
     fn status(&self, field: &str) -> Option<u64> {
-        kib_field(&self.text("proc/self/status")?, field)
+        kib_field(&self.sysroot.text("/proc/self/status").ok()?, field)
     }
 
     fn commit(&self) -> Option<Available> {
         /// Value of `vm.overcommit_memory` with which the kernel commits no more than it has.
         const NEVER_OVERCOMMIT: u64 = 2;
-        if self.number("proc/sys/vm/overcommit_memory")? != NEVER_OVERCOMMIT {
+        if self.number("/proc/sys/vm/overcommit_memory")? != NEVER_OVERCOMMIT {
             return None;
         }
         let left = self.meminfo("CommitLimit:")?.saturating_sub(self.meminfo("Committed_AS:")?);
@@ -158,7 +154,7 @@ impl Kernel<'_> {
     /// Returns the memory that each control group of this process leaves, up to the root of the hierarchy
     /// (proc_pid_cgroup(5)).
     fn control_groups(&self) -> Vec<Available> {
-        let text = self.text("proc/self/cgroup").unwrap_or_default();
+        let text = self.sysroot.text("/proc/self/cgroup").unwrap_or_default();
         let mut found = Vec::new();
         for line in text.lines() {
             let mut parts = line.splitn(3, ':');
@@ -181,10 +177,11 @@ impl Kernel<'_> {
     }
 
     fn control_group(&self, folder: &Path, files: &GroupFiles, group: &Path) -> Option<Available> {
-        let limit = self.number(folder.join(files.limit))?;
-        let taken = self.number(folder.join(files.taken))?;
+        let file = |name| format!("{}/{name}", folder.display());
+        let limit = self.number(&file(files.limit))?;
+        let taken = self.number(&file(files.taken))?;
         // File cache counts as used, but the kernel reclaims it when memory is needed.
-        let stat = self.text(folder.join("memory.stat")).unwrap_or_default();
+        let stat = self.sysroot.text(&file("memory.stat")).unwrap_or_default();
         let cached = stat.lines().find_map(|line| line.strip_prefix(files.cached)?.trim().parse().ok());
         let taken = taken.saturating_sub(cached.unwrap_or(0));
         Some(Available::under(MemoryBound::ControlGroup(group.to_owned()), limit.saturating_sub(taken)))
@@ -200,13 +197,13 @@ struct GroupFiles {
 }
 
 const UNIFIED: GroupFiles = GroupFiles {
-    mount: "sys/fs/cgroup",
+    mount: "/sys/fs/cgroup",
     limit: "memory.max",
     taken: "memory.current",
     cached: "inactive_file ",
 };
 const VERSION_1: GroupFiles = GroupFiles {
-    mount: "sys/fs/cgroup/memory",
+    mount: "/sys/fs/cgroup/memory",
     limit: "memory.limit_in_bytes",
     taken: "memory.usage_in_bytes",
     cached: "total_inactive_file ",
@@ -222,6 +219,8 @@ fn kib_field(text: &str, field: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
+
     use expect_test::{Expect, expect};
 
     const MEMINFO: &str = "MemTotal: 1000000 kB\nMemFree: 5 kB\nMemAvailable:     819200 kB\n\
@@ -235,7 +234,7 @@ mod tests {
             fs::create_dir_all(path.parent().expect("a folder")).expect("made");
             fs::write(path, text).expect("written");
         }
-        let found = available_in(root.path(), limits).expect("there is a figure");
+        let found = available_in(&Sysroot::at(root.path()), limits).expect("there is a figure");
         expected.assert_eq(&format!("{} MiB: {found}; {}", Mib(found.bytes), found.bound.next()));
     }
 

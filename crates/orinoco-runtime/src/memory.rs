@@ -2,6 +2,8 @@
 
 use std::fs;
 
+use orinoco_sysroot::Sysroot;
+
 /// Returns the resident memory in bytes; 0 if `/proc` cannot be read.
 pub fn resident_bytes() -> u64 {
     status_field("VmRSS:")
@@ -21,7 +23,7 @@ pub(crate) fn reset_peak() {
 }
 
 fn status_field(name: &str) -> u64 {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let status = Sysroot::host().text("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix(name));
     let kib: u64 = line.and_then(|line| line.split_whitespace().next()?.parse().ok()).unwrap_or(0);
     kib * 1024

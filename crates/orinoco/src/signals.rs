@@ -1,11 +1,11 @@
 //! Ctrl-C, SIGTERM, and the hangup of a terminal that goes away.
 
 use std::ffi::c_int;
-use std::fs;
 use std::thread;
 
 use orinoco_core::{Diagnosis, Exit, WithSubject, codes};
 use orinoco_runtime::Control;
+use orinoco_sysroot::Sysroot;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level;
@@ -48,7 +48,7 @@ fn listen(signals: &[c_int], mut hear: impl FnMut(c_int) + Send + 'static) -> Re
 
 /// Whether the kernel ignores a signal for this process (`SigIgn` of proc(5), bit 0 is signal 1).
 fn is_ignored(signal: c_int) -> bool {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let status = Sysroot::host().text("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
         .is_some_and(|mask| mask >> (signal - 1) & 1 == 1)
