@@ -7,6 +7,7 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::{UnixDatagram, UnixStream};
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -175,6 +176,34 @@ fn a_killed_daemon_leaves_its_socket_to_the_next_and_a_running_one_does_not() {
     assert_eq!(wait(refused.child, WAIT_MAX).0, Some(2));
     assert_eq!(next.get("/healthz").0, 200);
     next.stop();
+}
+
+#[test]
+fn a_crash_of_native_code_leaves_a_dump_and_ends_the_daemon_by_its_signal() {
+    let dir = tempfile::tempdir().expect("temporary folder");
+    let state = dir.path().join("state");
+    let variables = [("STATE_DIRECTORY", state.to_str().expect("text"))];
+    let mut daemon = Daemon::start(dir.path(), &socket_key(dir.path()), &variables);
+    daemon.hear("running");
+    daemon.get_until("/readyz", |status, _| status == 200);
+    signal(&daemon.child, "SEGV");
+    assert!(daemon.hear("crashed: ").contains("SIGSEGV in thread orinocod"));
+    daemon.hear("dump=");
+    let ended = daemon.child.wait().expect("a child");
+    assert_eq!(ended.signal(), Some(11), "{ended}: systemd and core files see the signal");
+    let dumps: Vec<_> = fs::read_dir(state.join("dumps"))
+        .expect("a folder")
+        .map(|dump| dump.expect("a file").path())
+        .collect();
+    let [path] = &dumps[..] else { panic!("one dump: {dumps:?}") };
+    assert!(path.to_str().expect("text").ends_with("-crash.json"));
+    let dump: Value = serde_json::from_slice(&fs::read(path).expect("readable")).expect("JSON");
+    assert_is_of("orinoco.dump/1", &dump);
+    assert_eq!(
+        (dump["reason"].as_str(), dump["crash"].as_str()),
+        (Some("crash"), Some("SIGSEGV in thread orinocod"))
+    );
+    assert!(!dump["trace"].as_array().expect("a list").is_empty(), "it has the latest records");
 }
 
 #[test]

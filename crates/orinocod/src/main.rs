@@ -4,6 +4,7 @@
 
 mod cluster;
 mod control;
+mod crash;
 mod journal;
 mod network;
 mod otlp;
@@ -142,11 +143,17 @@ fn run(args: &Args) -> Result<Exit, Faults> {
     journal::log(Level::Info, "running");
     notify(&[NotifyState::Ready]);
     let mut post_mortem = PostMortem::new(monitor.clone());
+    let of_crash = post_mortem.clone();
+    let crash_handler = crash::watch(move |crash| {
+        of_crash.write_crash(crash);
+        journal::finish(&MonotonicClock::default());
+    })?;
     let summary = running.wait(|now| {
         pulse.beat(&now, || monitor.is_healthy());
         post_mortem.check();
     });
     post_mortem.check();
+    drop(crash_handler);
     notify(&[NotifyState::Stopping]);
     // Before the journal's last lines: it may have something to say.
     exporter.into_iter().for_each(Exporter::stop);

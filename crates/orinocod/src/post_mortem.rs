@@ -1,9 +1,11 @@
-//! Post-mortems: a dump of the run in a file when a lane is stuck, fails or panics. The control socket gives one on request.
+//! Post-mortems: a dump of the run in a file when a lane is stuck, fails or panics, and when native code crashes. The control
+//! socket gives one on request.
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use orinoco_api::Dump;
 use orinoco_config::{Existing, write_whole};
 use orinoco_runtime::Monitor;
 
@@ -16,6 +18,7 @@ const DUMPS_MAX: usize = 8;
 const FOLDER: &str = "dumps";
 
 /// Writer of post-mortems.
+#[derive(Clone)]
 pub(crate) struct PostMortem {
     monitor: Monitor,
     /// Folder for the files; `None` where systemd gives the daemon no state directory.
@@ -39,15 +42,21 @@ impl PostMortem {
         let has_failed = events.iter().any(|event| ["lane-failed", "lane-restarted"].contains(&&*event.kind));
         let was_healthy = std::mem::replace(&mut self.was_healthy, self.monitor.is_healthy());
         match (has_failed, was_healthy && !self.was_healthy) {
-            (true, _) => self.write("crash"),
-            (false, true) => self.write("stuck"),
+            (true, _) => self.write("crash", None),
+            (false, true) => self.write("stuck", None),
             (false, false) => {}
         }
     }
 
-    fn write(&self, reason: &str) {
+    /// Writes a dump because the process is about to end by a crash, which is described: `SIGSEGV in thread lane 0`.
+    pub(crate) fn write_crash(&self, crash: &str) {
+        journal::log(Level::Error, &format!("crashed: {crash}"));
+        self.write("crash", Some(crash));
+    }
+
+    fn write(&self, reason: &str, crash: Option<&str>) {
         let Some(folder) = &self.folder else { return };
-        let dump = self.monitor.dump(reason);
+        let dump = Dump { crash: crash.map(str::to_owned), ..self.monitor.dump(reason) };
         let stuck = dump.stuck.iter().map(|part| format!("{} in {}", part.part, part.stage));
         let stuck = stuck.collect::<Vec<_>>().join(", ");
         let path = folder.join(format!("{}-{reason}.json", dump.written_unix_s as u64));

@@ -198,7 +198,9 @@ mod tests {
         let fault = Diagnosis::new(&codes::ENGINE_RUN, "the other board", "it failed", "nothing");
         assert!(matches!(batch.results(Some(Err(fault)), START), Err(AnswerError::Failed(_))));
         let wait = Duration::from_millis(7);
-        assert!(matches!(batch.results(None, START + wait), Err(AnswerError::Missed(after)) if after == wait));
+        assert!(
+            matches!(batch.results(None, START + wait), Err(AnswerError::Missed(after)) if after == wait)
+        );
         batch.passed(2);
         assert_eq!(batch.next_inputs(3, 8), None);
         assert!(batch.end_step() && batch.was_suspended(), "one input was executed here");

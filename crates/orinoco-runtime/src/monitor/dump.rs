@@ -21,6 +21,7 @@ pub(super) fn of(view: &View, reason: &str) -> Dump {
         schema: DUMP_SCHEMA.to_owned(),
         reason: reason.to_owned(),
         written_unix_s: view.clock.wall().unix_nanos() as f64 * 1e-9,
+        crash: None,
         stuck: stuck(view, &directory, &status.lanes),
         trace: records.iter().map(|record| entry(record, &directory)).collect(),
         trace_lost: lost,

@@ -140,6 +140,7 @@ impl Monitored for FakeBoard {
 
     fn dump(&self) -> Dump {
         Dump {
+            crash: None,
             schema: DUMP_SCHEMA.to_owned(),
             reason: "x".repeat(self.dump_bytes.load(Ordering::SeqCst)),
             written_unix_s: 0.0,
