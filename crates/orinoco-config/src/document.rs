@@ -5,20 +5,12 @@ use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use orinoco_core::{Diagnosis, codes};
+use orinoco_core::Diagnosis;
 
+use crate::inherit::{DOCUMENT_BYTES_MAX, INHERIT_DEPTH_MAX, INHERIT_ENTRIES_MAX, InheritError};
 use crate::parser::{Parser, Vars};
 use crate::tree::{FileTree, Kind, Table, Value};
-use crate::{FaultList, Faults, FileKind, TableReader};
-
-/// Maximum length of a chain of `inherit` entries: enough for module, carrier, board and site. A longer chain is a
-/// mistake.
-const INHERIT_DEPTH_MAX: usize = 8;
-/// Maximum number of `inherit` entries of a document's files together. Each entry is one merge, so this bounds the time
-/// that merging takes.
-const INHERIT_ENTRIES_MAX: usize = 256;
-/// Maximum size of a document's files together, in bytes.
-const DOCUMENT_BYTES_MAX: u64 = 2 << 20;
+use crate::{FaultList, Faults, FileKind, ReadErrorKind, TableReader};
 
 const _: () = assert!(FileKind::DESCRIPTION.bytes_max <= DOCUMENT_BYTES_MAX);
 
@@ -45,13 +37,11 @@ impl Document {
     pub fn from_text(path: &Path, text: &str, vars: &Vars) -> Result<Self, Faults> {
         let expanded_bytes = Cell::new(0);
         let parser = Parser::new(text, 0, path, vars, &expanded_bytes);
-        let root = parser.parse()?;
+        let root = parser.parse().map_err(|error| error.about(path))?;
         let mut faults = FaultList::default();
-        faults.extend(parser.faults.take());
+        faults.extend(parser.errors.take().into_iter().map(|error| error.about(path)));
         if let Some(inherit) = root.get("inherit") {
-            let subject = inherit_subject(inherit, path);
-            let cause = "a file that is compiled in cannot inherit";
-            faults.push(Diagnosis::new(&codes::INHERIT, subject, cause, "write its keys into the file"));
+            faults.push(InheritError::CompiledIn.about(&inherit_subject(inherit, path)));
         }
         faults.finish(Self(FileTree { root, files: vec![path.to_owned()], faults: RefCell::default() }))
     }
@@ -123,7 +113,8 @@ impl<'a> Loader<'a> {
         let subject = entry.map_or(&shown, |entry| &entry.subject);
         let place = place_of(path);
         if let Some(first) = self.chain.iter().position(|(known, _)| *known == place) {
-            self.faults.push(circle(subject, &self.chain[first..]));
+            let files = self.chain[first..].iter().map(|(_, shown)| shown.clone()).collect();
+            self.faults.push(InheritError::Circle(files).about(subject));
             return None;
         }
         let known = self.trees.get(&place).cloned();
@@ -136,7 +127,7 @@ impl<'a> Loader<'a> {
             tree
         })?;
         if self.chain.len() + tree.depth > INHERIT_DEPTH_MAX {
-            self.faults.push(too_deep(subject));
+            self.faults.push(InheritError::TooDeep.about(subject));
             return None;
         }
         Some(tree)
@@ -145,28 +136,25 @@ impl<'a> Loader<'a> {
     /// Reads a file, which is the last one of the chain, and merges what it inherits.
     fn read(&mut self, path: &Path, shown: &str, entry: Option<&InheritEntry>) -> Result<Tree, Diagnosis> {
         if self.chain.len() > INHERIT_DEPTH_MAX {
-            return Err(too_deep(entry.map_or(shown, |entry| &entry.subject)));
+            return Err(InheritError::TooDeep.about(entry.map_or(shown, |entry| &entry.subject)));
         }
-        let text = read(path, shown, entry)?;
+        let text = read(path, entry)?;
         self.bytes += text.len() as u64;
         if self.bytes > DOCUMENT_BYTES_MAX {
-            let cause = "it and the files read before are larger than 2 MiB together";
-            return Err(Diagnosis::new(&codes::SYNTAX, shown, cause, "inherit fewer or smaller files"));
+            return Err(InheritError::TooManyBytes.about(shown));
         }
         let file = self.files.len();
         self.files.push(path.to_owned());
         let parser = Parser::new(&text, file, path, self.vars, &self.expanded_bytes);
-        let mut table = parser.parse()?;
-        self.faults.extend(parser.faults.take());
+        let mut table = parser.parse().map_err(|error| error.about(path))?;
+        self.faults.extend(parser.errors.take().into_iter().map(|error| error.about(path)));
         let Some(inherit) = table.remove("inherit") else { return Ok(Tree { table, depth: 1 }) };
 
         let (mut merged, mut depth) = (Table::new(), 1);
         for entry in self.inherit_entries(&inherit, path) {
             self.entries += 1;
             if self.entries > INHERIT_ENTRIES_MAX {
-                let cause =
-                    format!("a file and all that it inherits may have {INHERIT_ENTRIES_MAX} inherit entries");
-                return Err(Diagnosis::new(&codes::INHERIT, &entry.subject, cause, "inherit fewer files"));
+                return Err(InheritError::TooManyEntries.about(&entry.subject));
             }
             if let Some(base) = self.load(&entry.path, Some(&entry)) {
                 depth = depth.max(base.depth + 1);
@@ -179,7 +167,7 @@ impl<'a> Loader<'a> {
 
     fn inherit_entries(&mut self, inherit: &Value, from: &Path) -> Vec<InheritEntry> {
         let Kind::Array(items) = &inherit.kind else {
-            self.faults.push(inherit_fault(inherit, from));
+            self.faults.push(wrong_type(inherit, from));
             return Vec::new();
         };
         let dir = from.parent().unwrap_or(Path::new(""));
@@ -189,7 +177,7 @@ impl<'a> Loader<'a> {
                 Kind::Text(text) => {
                     entries.push(InheritEntry { path: dir.join(text), subject: inherit_subject(item, from) });
                 }
-                _ => self.faults.push(inherit_fault(item, from)),
+                _ => self.faults.push(wrong_type(item, from)),
             }
         }
         entries
@@ -204,34 +192,13 @@ fn place_of(path: &Path) -> PathBuf {
     named().or_else(|| path.canonicalize().ok()).unwrap_or_else(|| path.to_owned())
 }
 
-/// Makes the fault of an entry that leads back to the first file of `chain`.
-fn circle(subject: &str, chain: &[(PathBuf, String)]) -> Diagnosis {
-    let cause = match chain {
-        [_] => "it inherits from itself".to_owned(),
-        chain => {
-            let mut files = chain.iter().chain(&chain[..1]).map(|(_, shown)| shown.as_str());
-            let first = files.next().unwrap_or_default();
-            let others: Vec<String> = files.map(|file| format!("inherits {file}")).collect();
-            format!("{first} {}", others.join(", which "))
+/// Reads the text of a file. If no file can be opened at its path, the entry that refers to it is at fault.
+fn read(path: &Path, entry: Option<&InheritEntry>) -> Result<String, Diagnosis> {
+    FileKind::DESCRIPTION.read_text(path).map_err(|error| match (entry, &error.kind) {
+        (Some(entry), ReadErrorKind::Io(_) | ReadErrorKind::NotAFile(_)) => {
+            InheritError::Unopened(error).about(&entry.subject)
         }
-    };
-    Diagnosis::new(&codes::INHERIT, subject, cause, "remove one of these inherit entries")
-}
-
-fn too_deep(subject: &str) -> Diagnosis {
-    let next = format!("shorten the chain of inherit entries (at most {INHERIT_DEPTH_MAX} files)");
-    let cause = format!("the chain of inherited files is longer than {INHERIT_DEPTH_MAX}");
-    Diagnosis::new(&codes::INHERIT, subject, cause, next)
-}
-
-/// Reads the text of a file. If it cannot be read, the fault names the entry that refers to it.
-fn read(path: &Path, shown: &str, entry: Option<&InheritEntry>) -> Result<String, Diagnosis> {
-    FileKind::DESCRIPTION.read_text(path).map_err(|fault| match entry {
-        Some(entry) if fault.code.id == codes::FILE_MISSING.id => {
-            let next = "correct the entry: it is relative to the file it is written in";
-            Diagnosis::new(fault.code, &entry.subject, format!("{shown}: {}", fault.cause), next)
-        }
-        _ => fault,
+        _ => error.into(),
     })
 }
 
@@ -239,10 +206,8 @@ fn inherit_subject(value: &Value, from: &Path) -> String {
     format!("{}:{}: key `inherit`", from.display(), value.at.line)
 }
 
-fn inherit_fault(value: &Value, from: &Path) -> Diagnosis {
-    let cause = format!("it is {}", value.kind.name());
-    let next = "write an array of file names, such as [\"base.toml\"]";
-    Diagnosis::new(&codes::KEY_TYPE, inherit_subject(value, from), cause, next)
+fn wrong_type(value: &Value, from: &Path) -> Diagnosis {
+    InheritError::WrongType(value.kind.name()).about(&inherit_subject(value, from))
 }
 
 fn merge(base: &mut Table, over: Table) {

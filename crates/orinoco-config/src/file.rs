@@ -3,7 +3,8 @@
 use std::fs::{File, FileType, OpenOptions, Permissions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt, PermissionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::str::Utf8Error;
 
 use orinoco_core::{Code, Diagnosis, codes};
 use rustix::fs::OFlags;
@@ -40,81 +41,121 @@ impl FileKind {
     /// Opens the regular file at `path` without waiting for anyone.
     ///
     /// # Errors
-    /// `E0101` where the path does not exist, may not be read, or is a folder, a pipe or a device; the kind's own code
-    /// where the file is larger than [`FileKind::bytes_max`].
-    pub fn open(&self, path: &Path) -> Result<File, Diagnosis> {
-        let missing = |cause: &dyn std::fmt::Display, next: &str| {
-            Diagnosis::new(&codes::FILE_MISSING, path.display(), cause, next)
-        };
-        let unopened = |error: io::Error| missing(&error, self.next);
-        let regular = |kind: FileType| match file_cause(kind) {
-            Some(cause) => Err(missing(&cause, &format!("name {}", self.noun))),
-            None => Ok(()),
-        };
-        // The type is checked before the file is opened, because opening a device may do something; and again
-        // afterwards, because by then the path may be another file. Non-blocking mode is for a pipe that appeared in
-        // between.
-        regular(std::fs::metadata(path).map_err(unopened)?.file_type())?;
-        let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
-        let file = OpenOptions::new()
-            .read(true)
-            .custom_flags(flags.bits().cast_signed())
-            .open(path)
-            .map_err(unopened)?;
-        let metadata = file.metadata().map_err(unopened)?;
-        regular(metadata.file_type())?;
-        if metadata.len() > self.bytes_max {
-            return Err(self.too_large(path));
-        }
-        Ok(file)
+    /// All but [`ReadErrorKind::NotText`].
+    pub fn open(&self, path: &Path) -> Result<File, ReadError> {
+        self.open_regular(path).map_err(|kind| self.error(path, kind))
     }
 
     /// Reads the regular file at `path`.
     ///
     /// # Errors
     /// Those of [`FileKind::open`].
-    pub fn read(&self, path: &Path) -> Result<Vec<u8>, Diagnosis> {
-        let mut file = self.open(path)?;
-        let failed =
-            |error: io::Error| Diagnosis::new(&codes::FILE_MISSING, path.display(), error, self.next);
-        let size = file.metadata().map_err(failed)?.len().min(self.bytes_max);
-        let mut bytes = Vec::new();
-        // A file too large for a small board's memory is an error, and does not end the process.
-        let size = usize::try_from(size).map_err(|_| self.too_large(path))?;
-        bytes.try_reserve_exact(size).map_err(|error| failed(io::Error::other(error)))?;
-        (&mut file).take(self.bytes_max).read_to_end(&mut bytes).map_err(failed)?;
-        // A byte more is beyond the limit: the file grew, or the system gave the wrong size.
-        match file.read(&mut [0]).map_err(failed)? {
-            0 => Ok(bytes),
-            _ => Err(self.too_large(path)),
-        }
+    pub fn read(&self, path: &Path) -> Result<Vec<u8>, ReadError> {
+        self.read_regular(path).map_err(|kind| self.error(path, kind))
     }
 
     /// Reads the regular file at `path` as text.
     ///
     /// # Errors
-    /// Those of [`FileKind::open`], and the kind's own code where the file is not UTF-8.
-    pub fn read_text(&self, path: &Path) -> Result<String, Diagnosis> {
+    /// Those of [`FileKind::open`], and [`ReadErrorKind::NotText`].
+    pub fn read_text(&self, path: &Path) -> Result<String, ReadError> {
         String::from_utf8(self.read(path)?)
-            .map_err(|error| Diagnosis::new(self.code, path.display(), error, "save it as UTF-8 text"))
+            .map_err(|error| self.error(path, ReadErrorKind::NotText(error.utf8_error())))
     }
 
-    fn too_large(&self, path: &Path) -> Diagnosis {
-        let cause = format!("it is larger than {} MiB", self.bytes_max >> 20);
-        Diagnosis::new(self.code, path.display(), cause, format!("name {}", self.noun))
+    fn error(&self, path: &Path, kind: ReadErrorKind) -> ReadError {
+        ReadError { path: path.to_owned(), file: *self, kind }
+    }
+
+    fn open_regular(&self, path: &Path) -> Result<File, ReadErrorKind> {
+        let regular = |found: FileType| match found.is_file() {
+            true => Ok(()),
+            false => Err(ReadErrorKind::NotAFile(found)),
+        };
+        // The type is checked before the file is opened, because opening a device may do something; and again
+        // afterwards, because by then the path may be another file. Non-blocking mode is for a pipe that appeared in
+        // between.
+        regular(std::fs::metadata(path)?.file_type())?;
+        let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
+        let file = OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path)?;
+        let metadata = file.metadata()?;
+        regular(metadata.file_type())?;
+        if metadata.len() > self.bytes_max { Err(ReadErrorKind::TooLarge) } else { Ok(file) }
+    }
+
+    fn read_regular(&self, path: &Path) -> Result<Vec<u8>, ReadErrorKind> {
+        let mut file = self.open_regular(path)?;
+        let size = file.metadata()?.len().min(self.bytes_max);
+        let mut bytes = Vec::new();
+        // A file too large for a small board's memory is an error, and does not end the process.
+        let size = usize::try_from(size).map_err(|_| ReadErrorKind::TooLarge)?;
+        bytes.try_reserve_exact(size).map_err(io::Error::other)?;
+        (&mut file).take(self.bytes_max).read_to_end(&mut bytes)?;
+        // A byte more is beyond the limit: the file grew, or the system gave the wrong size.
+        match file.read(&mut [0])? {
+            0 => Ok(bytes),
+            _ => Err(ReadErrorKind::TooLarge),
+        }
     }
 }
 
-/// Returns the reason why a file of this type is not read; `None` for a regular file.
-fn file_cause(kind: FileType) -> Option<&'static str> {
-    if kind.is_file() {
-        None
-    } else if kind.is_dir() {
-        Some("it is a folder, not a file")
-    } else if kind.is_fifo() || kind.is_socket() {
-        Some("it is a pipe or socket, not a file")
+/// File that was not opened or read.
+#[derive(Debug)]
+pub struct ReadError {
+    /// Path of the file.
+    pub path: PathBuf,
+    /// Kind of file that was expected.
+    pub file: FileKind,
+    /// Reason why it was not read.
+    pub kind: ReadErrorKind,
+}
+
+/// Reason why a file was not opened or read.
+#[derive(Debug)]
+pub enum ReadErrorKind {
+    /// The file system reported an error: the path does not exist, this user may not read it, or the disk failed.
+    Io(io::Error),
+    /// A folder, pipe, socket or device is at the path.
+    NotAFile(FileType),
+    /// The file is larger than [`FileKind::bytes_max`].
+    TooLarge,
+    /// The file is not UTF-8 text.
+    NotText(Utf8Error),
+}
+
+impl From<io::Error> for ReadErrorKind {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+impl From<ReadError> for Diagnosis {
+    /// A file that cannot be opened is `E0101`; one with the wrong content has the code of its kind.
+    fn from(ReadError { path, file, kind }: ReadError) -> Self {
+        let subject = path.display();
+        let other = || format!("name {}", file.noun);
+        match kind {
+            ReadErrorKind::Io(error) => Self::new(&codes::FILE_MISSING, subject, error, file.next),
+            ReadErrorKind::NotAFile(found) => {
+                Self::new(&codes::FILE_MISSING, subject, type_cause(found), other())
+            }
+            ReadErrorKind::TooLarge => {
+                let cause = format!("it is larger than {} MiB", file.bytes_max >> 20);
+                Self::new(file.code, subject, cause, other())
+            }
+            ReadErrorKind::NotText(error) => Self::new(file.code, subject, error, "save it as UTF-8 text"),
+        }
+    }
+}
+
+/// Returns the reason why something of this type, which is not a regular file, is not read.
+fn type_cause(found: FileType) -> &'static str {
+    if found.is_dir() {
+        "it is a folder, not a file"
+    } else if found.is_fifo() || found.is_socket() {
+        "it is a pipe or socket, not a file"
     } else {
-        Some("it is a device, not a file")
+        "it is a device, not a file"
     }
 }
 
@@ -212,7 +253,10 @@ mod tests {
         }
         let text = match reading.join().expect("no panic") {
             Ok(bytes) => format!("{} bytes", bytes.len()),
-            Err(fault) => format!("{} {}; {}", fault.code.id, fault.cause, fault.next),
+            Err(error) => {
+                let fault = Diagnosis::from(error);
+                format!("{} {}; {}", fault.code.id, fault.cause, fault.next)
+            }
         };
         assert_eq!(text, expected, "{name}");
     }
@@ -240,7 +284,8 @@ mod tests {
         let maps = Path::new("/proc/self/maps");
         assert_eq!(std::fs::metadata(maps).expect("mounted").len(), 0);
         let tiny = FileKind { bytes_max: 10, ..SMALL };
-        assert_eq!(tiny.read(maps).expect_err("it is longer").code.id, codes::SYNTAX.id);
+        let longer = tiny.read(maps).expect_err("it is longer");
+        assert!(matches!(longer.kind, ReadErrorKind::TooLarge), "{longer:?}");
         assert!(SMALL.read(maps).expect("within the bound").len() > 10);
     }
 
@@ -249,7 +294,12 @@ mod tests {
         let dir = folder();
         let path = dir.path().join("latin1.toml");
         std::fs::write(&path, b"name = '\xe9'").expect("written");
-        let fault = SMALL.read_text(&path).expect_err("no UTF-8");
+        let error = SMALL.read_text(&path).expect_err("no UTF-8");
+        assert!(
+            matches!(&error.kind, ReadErrorKind::NotText(error) if error.valid_up_to() == 8),
+            "{error:?}"
+        );
+        let fault = Diagnosis::from(error);
         assert_eq!((fault.code.id, fault.next.as_str()), (codes::SYNTAX.id, "save it as UTF-8 text"));
     }
 

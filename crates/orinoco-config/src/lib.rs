@@ -10,12 +10,13 @@
 mod document;
 mod faults;
 mod file;
+mod inherit;
 mod parser;
 mod reader;
 mod tree;
 
 pub use document::Document;
 pub use faults::{FaultList, Faults};
-pub use file::{Existing, FileKind, write_whole};
+pub use file::{Existing, FileKind, ReadError, ReadErrorKind, write_whole};
 pub use parser::Vars;
 pub use reader::{SourcePosition, TableReader};

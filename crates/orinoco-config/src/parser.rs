@@ -18,6 +18,45 @@ const EXPANDED_BYTES_MAX: usize = 4 << 20;
 /// contains it.
 pub type Vars = BTreeMap<String, String>;
 
+/// Error in the text of a file.
+#[derive(Debug)]
+pub(crate) struct ParseError {
+    /// Line of the error, from 1.
+    line: usize,
+    kind: ParseErrorKind,
+}
+
+/// Reason why a text is not accepted.
+#[derive(Debug)]
+enum ParseErrorKind {
+    /// The text is not TOML; with the TOML parser's message.
+    Toml(String),
+    /// A string refers to a variable that is not one of the `known` ones.
+    UnknownVariable { name: String, known: Vec<String> },
+    /// The variables have added more than [`EXPANDED_BYTES_MAX`] to the document's strings.
+    TooLong,
+}
+
+impl ParseError {
+    /// Converts the error to a fault of the file at `path`.
+    pub(crate) fn about(self, path: &Path) -> Diagnosis {
+        let subject = format!("{}:{}", path.display(), self.line);
+        match self.kind {
+            ParseErrorKind::Toml(message) => {
+                Diagnosis::new(&codes::SYNTAX, subject, message, "correct the TOML at that line")
+            }
+            ParseErrorKind::UnknownVariable { name, known } => {
+                let cause = format!("`${{{name}}}` is not defined");
+                Diagnosis::new(&codes::REFERENCE, subject, cause, format!("use one of {}", known.join(", ")))
+            }
+            ParseErrorKind::TooLong => {
+                let cause = "strings of the board's files exceed 4 MiB in total after ${...} is replaced";
+                Diagnosis::new(&codes::SYNTAX, subject, cause, "use fewer variables")
+            }
+        }
+    }
+}
+
 /// Parser of one file's text.
 pub(crate) struct Parser<'a> {
     text: &'a str,
@@ -29,7 +68,8 @@ pub(crate) struct Parser<'a> {
     /// Bytes that variables have added to the document's strings.
     expanded_bytes: &'a Cell<usize>,
     dir: OnceCell<String>,
-    pub(crate) faults: RefCell<Vec<Diagnosis>>,
+    /// Errors in strings, which do not stop the parser.
+    pub(crate) errors: RefCell<Vec<ParseError>>,
 }
 
 impl<'a> Parser<'a> {
@@ -42,17 +82,16 @@ impl<'a> Parser<'a> {
     ) -> Self {
         let bytes = text.bytes().enumerate();
         let line_ends = bytes.filter(|(_, byte)| *byte == b'\n').map(|(offset, _)| offset).collect();
-        let (dir, faults) = (OnceCell::new(), RefCell::default());
-        Self { text, line_ends, file, path, vars, expanded_bytes, dir, faults }
+        let (dir, errors) = (OnceCell::new(), RefCell::default());
+        Self { text, line_ends, file, path, vars, expanded_bytes, dir, errors }
     }
 
-    /// Parses the file's table. Faults of variables are collected in `faults`; in the strings these variables are
+    /// Parses the file's table. Errors of variables are collected in `errors`; in the strings these variables are
     /// empty.
-    pub(crate) fn parse(&self) -> Result<Table, Diagnosis> {
+    pub(crate) fn parse(&self) -> Result<Table, ParseError> {
         let table = DeTable::parse(self.text).map_err(|error| {
             let line = error.span().map_or(1, |span| self.line(span.start));
-            let subject = format!("{}:{line}", self.path.display());
-            Diagnosis::new(&codes::SYNTAX, subject, error.message(), "correct the TOML at that line")
+            ParseError { line, kind: ParseErrorKind::Toml(error.message().to_owned()) }
         })?;
         Ok(self.table(table.get_ref()))
     }
@@ -101,7 +140,7 @@ impl<'a> Parser<'a> {
             match (name, self.vars.get(name)) {
                 ("dir", _) => self.insert(&mut out, self.dir(), at),
                 (_, Some(value)) => self.insert(&mut out, value, at),
-                (_, None) => self.faults.borrow_mut().push(self.unknown_variable(name, at)),
+                (_, None) => self.unknown_variable(name, at),
             }
             rest = &rest[start + length + 1..];
         }
@@ -115,10 +154,7 @@ impl<'a> Parser<'a> {
         if before + value.len() <= EXPANDED_BYTES_MAX {
             out.push_str(value);
         } else if before <= EXPANDED_BYTES_MAX {
-            let subject = format!("{}:{}", self.path.display(), at.line);
-            let cause = "strings of the board's files exceed 4 MiB in total after ${...} is replaced";
-            let next = "use fewer variables";
-            self.faults.borrow_mut().push(Diagnosis::new(&codes::SYNTAX, subject, cause, next));
+            self.push(at, ParseErrorKind::TooLong);
         }
     }
 
@@ -129,10 +165,13 @@ impl<'a> Parser<'a> {
         })
     }
 
-    fn unknown_variable(&self, name: &str, at: ValuePosition) -> Diagnosis {
-        let known: Vec<&str> = std::iter::once("dir").chain(self.vars.keys().map(String::as_str)).collect();
-        let subject = format!("{}:{}", self.path.display(), at.line);
-        let next = format!("use one of {}", known.join(", "));
-        Diagnosis::new(&codes::REFERENCE, subject, format!("`${{{name}}}` is not defined"), next)
+    fn unknown_variable(&self, name: &str, at: ValuePosition) {
+        let known = std::iter::once("dir").chain(self.vars.keys().map(String::as_str));
+        let known = known.map(str::to_owned).collect();
+        self.push(at, ParseErrorKind::UnknownVariable { name: name.to_owned(), known });
+    }
+
+    fn push(&self, at: ValuePosition, kind: ParseErrorKind) {
+        self.errors.borrow_mut().push(ParseError { line: at.line, kind });
     }
 }

@@ -12,7 +12,7 @@ pub use settings::{Import, SkippedSetting};
 
 use std::path::Path;
 
-use orinoco_config::FileKind;
+use orinoco_config::{FileKind, ReadErrorKind};
 use orinoco_core::text::count;
 use orinoco_core::{Diagnosis, TensorDesc, WithSubject, codes};
 use orinoco_vision::heads::HeadResultKind;
@@ -32,11 +32,11 @@ impl Import {
     /// Reads the file at `path`. `onnx` is the path of its ONNX file, if known.
     pub fn read(path: &Path, onnx: Option<&Path>) -> Result<Self, Diagnosis> {
         // A file that is not text is most likely the model itself.
-        let text = DESCRIPTIONS.read_text(path).map_err(|fault| match fault.code.id {
-            id if id == codes::IMPORT.id => {
-                Diagnosis { next: format!("name {}", DESCRIPTIONS.noun), ..fault }
+        let text = DESCRIPTIONS.read_text(path).map_err(|error| match error.kind {
+            ReadErrorKind::TooLarge | ReadErrorKind::NotText(_) => {
+                Diagnosis { next: format!("name {}", DESCRIPTIONS.noun), ..error.into() }
             }
-            _ => fault,
+            ReadErrorKind::Io(_) | ReadErrorKind::NotAFile(_) => error.into(),
         })?;
         let extension = path.extension().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
         let import = match extension.as_str() {

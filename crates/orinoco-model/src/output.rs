@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use orinoco_config::{FileKind, TableReader};
-use orinoco_core::codes;
+use orinoco_core::{Diagnosis, codes};
 use orinoco_vision::{Across, HeadKind, HeadSpec, heads};
 
 use crate::input::{Quantization, read_quantization};
@@ -98,7 +98,8 @@ fn read_labels(
 fn read_labels_file(table: &TableReader<'_>, path: &Path) -> Vec<String> {
     let labels: Vec<String> = match LABELS.read_text(path) {
         Ok(text) => text.lines().map(|line| line.trim().to_owned()).filter(|line| !line.is_empty()).collect(),
-        Err(fault) => {
+        Err(error) => {
+            let fault = Diagnosis::from(error);
             let cause = format!("{}: {}", path.display(), fault.cause);
             table.fault("labels_file", fault.code, cause, fault.next);
             return Vec::new();

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use orinoco_config::Faults;
+use orinoco_config::{Faults, ReadErrorKind};
 use orinoco_core::{Diagnosis, WithSubject, codes};
 use sha2::{Digest, Sha256};
 
@@ -115,9 +115,11 @@ pub(crate) fn newest_version(dir: &Path) -> Option<PathBuf> {
 fn check_file(model: &Model) -> Result<(), Diagnosis> {
     let shown = model.file.display();
     let next = "check the path, or name the folder that holds it with --data or ORINOCO_DATA";
-    let file = ONNX.open(&model.file).map_err(|fault| match fault.code.id {
-        id if id == codes::FILE_MISSING.id => Diagnosis { next: next.to_owned(), ..fault },
-        _ => fault,
+    let file = ONNX.open(&model.file).map_err(|error| match error.kind {
+        ReadErrorKind::Io(_) | ReadErrorKind::NotAFile(_) => {
+            Diagnosis { next: next.to_owned(), ..error.into() }
+        }
+        ReadErrorKind::TooLarge | ReadErrorKind::NotText(_) => error.into(),
     })?;
     let Some(wanted) = &model.sha256 else { return Ok(()) };
     let is = sha256_of_file(file).about(&codes::FILE_MISSING, &shown, next)?;

@@ -8,7 +8,7 @@ use std::os::unix::fs::MetadataExt;
 use orinoco_api::{SharedFile, SharedModel};
 use orinoco_board::Board;
 use orinoco_config::FileKind;
-use orinoco_core::codes;
+use orinoco_core::{Diagnosis, codes};
 use orinoco_model::{PortableModel, Repository, sha256_of_file};
 
 use crate::journal::{self, Level};
@@ -93,7 +93,7 @@ impl OwnModels {
             return Err(format!("the models of the board have more than {FILES_MAX} files"));
         }
         let opened = files.into_iter().map(|file| {
-            let opened = MODEL_FILE.open(&file.file).map_err(|why| why.to_string())?;
+            let opened = MODEL_FILE.open(&file.file).map_err(|why| Diagnosis::from(why).to_string())?;
             let data = opened.metadata().map_err(|why| format!("{}: {why}", file.file.display()))?;
             Ok(OpenFile { path: file.path, is_graph: file.is_graph, bytes: data.len(), file: opened })
         });
