@@ -4,6 +4,7 @@
 
 mod colours;
 mod edits;
+mod facts;
 mod faults;
 mod frames;
 mod hardware;
@@ -14,20 +15,56 @@ mod source;
 mod timing;
 
 use gstreamer as gst;
+use gstreamer::glib;
 use gstreamer::prelude::*;
-use orinoco_core::{Code, Diagnosis};
+use orinoco_core::{Code, Diagnosis, codes};
 
 pub use hardware::VideoHardware;
 pub use source::GstSource;
 
 pub(crate) use hardware::{CONVERTER, NVMM, works};
 
+/// Reason why GStreamer makes no pipeline.
+#[derive(Debug)]
+pub(crate) enum GstError {
+    /// GStreamer does not start.
+    NotStarted(glib::Error),
+    /// An element is missing; it is in this Debian package.
+    NoElement { element: &'static str, package: &'static str },
+    /// An element has another type than its name says; it is in this Debian package.
+    WrongType { element: &'static str, package: &'static str },
+    /// NVIDIA's element for CSI cameras cannot be used, for this reason.
+    NoCamera(&'static str),
+}
+
+impl GstError {
+    /// Converts the error to a fault of kind `code` about `subject`.
+    pub(crate) fn about(&self, code: &'static Code, subject: &str) -> Diagnosis {
+        let (cause, next) = match self {
+            Self::NotStarted(error) => (
+                format!("GStreamer does not start ({error})"),
+                "install the Debian package gstreamer1.0-plugins-base".to_owned(),
+            ),
+            Self::NoElement { element, package } => (
+                format!("GStreamer has no element `{element}` here"),
+                format!("install the Debian package {package}"),
+            ),
+            Self::WrongType { element, package } => (
+                format!("the GStreamer element {element} has an unexpected type"),
+                format!("reinstall the Debian package {package}"),
+            ),
+            Self::NoCamera(why) => (
+                format!("no CSI camera can be read here ({}: {why})", hardware::CAMERA),
+                "run it on a Jetson with JetPack; USB cameras are v4l2:///dev/video0".to_owned(),
+            ),
+        };
+        Diagnosis::new(code, subject, cause, next)
+    }
+}
+
 /// Starts GStreamer, once per process.
-pub(crate) fn init(code: &'static Code, subject: &str) -> Result<(), Diagnosis> {
-    gst::init().map_err(|error| {
-        let cause = format!("GStreamer does not start ({error})");
-        Diagnosis::new(code, subject, cause, "install the Debian package gstreamer1.0-plugins-base")
-    })?;
+pub(crate) fn init() -> Result<(), GstError> {
+    gst::init().map_err(GstError::NotStarted)?;
     // Runs before the first choice of a decoder, so that no broken element is chosen.
     hardware::video_hardware();
     static LEAVE_ALPHA_OUT: std::sync::Once = std::sync::Once::new();
@@ -46,7 +83,7 @@ pub(crate) fn init(code: &'static Code, subject: &str) -> Result<(), Diagnosis> 
 
 /// Returns the elements of a Jetson's video hardware, each with the reason if it is not used.
 pub fn video_hardware() -> Result<&'static [VideoHardware], Diagnosis> {
-    init(&orinoco_core::codes::FEATURE_MISSING, "video hardware")?;
+    init().map_err(|error| error.about(&codes::FEATURE_MISSING, "video hardware"))?;
     Ok(hardware::video_hardware())
 }
 
@@ -55,7 +92,7 @@ pub fn video_hardware() -> Result<&'static [VideoHardware], Diagnosis> {
 /// # Errors
 /// `E0503`, if GStreamer does not start.
 pub fn gstreamer_version() -> Result<String, Diagnosis> {
-    init(&orinoco_core::codes::FEATURE_MISSING, "GStreamer")?;
+    init().map_err(|error| error.about(&codes::FEATURE_MISSING, "GStreamer"))?;
     let (major, minor, micro, _) = gst::version();
     Ok(format!("{major}.{minor}.{micro}"))
 }
@@ -92,7 +129,7 @@ const NEEDED: [(&str, &str, &str); 10] = [
 /// # Errors
 /// As [`gstreamer_version`].
 pub fn needed_elements() -> Result<Vec<GstElement>, Diagnosis> {
-    init(&orinoco_core::codes::FEATURE_MISSING, "GStreamer")?;
+    init().map_err(|error| error.about(&codes::FEATURE_MISSING, "GStreamer"))?;
     let element = |(name, purpose, package)| {
         let is_here = gst::ElementFactory::find(name).is_some();
         GstElement { name, purpose, package, is_here }
@@ -100,17 +137,9 @@ pub fn needed_elements() -> Result<Vec<GstElement>, Diagnosis> {
     Ok(NEEDED.map(element).to_vec())
 }
 
-/// Creates an element. If it is missing, the fault names its Debian package.
-pub(crate) fn make(
-    element: &str,
-    package: &str,
-    code: &'static Code,
-    subject: &str,
-) -> Result<gst::Element, Diagnosis> {
-    gst::ElementFactory::make(element).build().map_err(|_| {
-        let cause = format!("GStreamer has no element `{element}` here");
-        Diagnosis::new(code, subject, cause, format!("install the Debian package {package}"))
-    })
+/// Creates an element, which is in the Debian package `package`.
+pub(crate) fn make(element: &'static str, package: &'static str) -> Result<gst::Element, GstError> {
+    gst::ElementFactory::make(element).build().map_err(|_| GstError::NoElement { element, package })
 }
 
 /// Adds elements to a pipeline and links them in order.

@@ -14,36 +14,67 @@ use crate::local_file::{file_cause, file_next};
 /// Maximum number of images in a folder. Their names are held in memory, about 100 bytes each.
 pub(crate) const FOLDER_IMAGES_MAX: usize = 1_000_000;
 
+/// Reason why a folder gives no list of images.
+#[derive(Debug)]
+pub(crate) enum FolderError {
+    /// There is no such folder.
+    Missing(PathBuf),
+    /// Something else is at the path.
+    NotAFolder,
+    /// The folder is there and cannot be read.
+    Unreadable(io::Error),
+    /// Reading failed after the folder was opened.
+    Broken(io::Error),
+    /// The folder has more than [`FOLDER_IMAGES_MAX`] images.
+    TooMany,
+    /// The folder has no image.
+    Empty,
+}
+
 /// Lists the images of a folder, in the natural order of their names. Hidden files, subfolders and other files are left
 /// out.
-pub(crate) fn list_images(folder: &Path, shown: &str) -> Result<Vec<PathBuf>, Diagnosis> {
-    let fault = |cause: String, next: &str| Diagnosis::new(&codes::FILE_MISSING, shown, cause, next);
+pub(crate) fn list_images(folder: &Path) -> Result<Vec<PathBuf>, FolderError> {
     let entries = fs::read_dir(folder).map_err(|error| match error.kind() {
-        io::ErrorKind::NotADirectory => {
-            fault("it is not a folder".to_owned(), "leave out the / at its end, or name a folder")
-        }
-        io::ErrorKind::NotFound => fault("there is no such folder".to_owned(), file_next(folder)),
-        _ => fault(file_cause(&error), "allow this user to read it"),
+        io::ErrorKind::NotADirectory => FolderError::NotAFolder,
+        io::ErrorKind::NotFound => FolderError::Missing(folder.to_owned()),
+        _ => FolderError::Unreadable(error),
     })?;
     let mut names = Vec::new();
     for entry in entries {
-        let name = entry.map_err(|error| fault(error.to_string(), "check the disk it is on"))?.file_name();
+        let name = entry.map_err(FolderError::Broken)?.file_name();
         if is_image_name(Path::new(&name)) && !name.as_bytes().starts_with(b".") {
             names.push(name);
         }
         if names.len() > FOLDER_IMAGES_MAX {
-            let cause = format!("it has more than {FOLDER_IMAGES_MAX} images");
-            return Err(fault(cause, "split it into several folders"));
+            return Err(FolderError::TooMany);
         }
     }
     if names.is_empty() {
-        return Err(fault(
-            "the folder has no PNG, JPEG or WebP image".to_owned(),
-            "name a video file, an image, or a folder of images",
-        ));
+        return Err(FolderError::Empty);
     }
     names.sort_by(|left, right| natural_order(left.as_bytes(), right.as_bytes()));
     Ok(names.into_iter().map(|name| folder.join(name)).collect())
+}
+
+impl FolderError {
+    /// Converts the error to a fault of the source that is called `shown` in messages.
+    pub(crate) fn about(&self, shown: &str) -> Diagnosis {
+        let fault = |cause: &str, next: &str| Diagnosis::new(&codes::FILE_MISSING, shown, cause, next);
+        match self {
+            Self::Missing(folder) => fault("there is no such folder", file_next(folder)),
+            Self::NotAFolder => fault("it is not a folder", "leave out the / at its end, or name a folder"),
+            Self::Unreadable(error) => fault(&file_cause(error), "allow this user to read it"),
+            Self::Broken(error) => fault(&error.to_string(), "check the disk it is on"),
+            Self::TooMany => fault(
+                &format!("it has more than {FOLDER_IMAGES_MAX} images"),
+                "split it into several folders",
+            ),
+            Self::Empty => fault(
+                "the folder has no PNG, JPEG or WebP image",
+                "name a video file, an image, or a folder of images",
+            ),
+        }
+    }
 }
 
 /// Compares names in natural order: `img2` before `img10`. Among equal numbers, the one with more zeros comes later.

@@ -1,6 +1,7 @@
 //! Sink of annotated video: frames with the caller's drawings, as H.264 or H.265 in MP4.
 
 mod boxes;
+mod errors;
 mod recorder;
 mod torn;
 
@@ -19,9 +20,10 @@ use orinoco_core::{
 use orinoco_pipeline::{FrameResult, PixelAspect, Sink};
 
 use self::boxes::{CodedFrame, TIMESCALE, Track};
+use self::errors::{EncoderError, OpenError, WriteError};
 use self::recorder::{Recorder, RecorderMessage, RecorderSender};
 pub use self::torn::cut_torn_mp4;
-use crate::gst::{CONVERTER, NVMM, chain, init, make, works};
+use crate::gst::{CONVERTER, GstError, NVMM, chain, init, make, works};
 use crate::i420::{self, Colour};
 
 /// Callback that draws on a frame: packed I420, width, height, content.
@@ -62,7 +64,6 @@ const ROOM_WAIT_MAX: Duration = Duration::from_secs(10);
 const ROOM_STEP: Duration = Duration::from_millis(5);
 /// Maximum time that the encoder may take to end the file: it has a lookahead to encode.
 const FINISH_WAIT_MAX: Duration = Duration::from_secs(30);
-const SPACE_NEXT: &str = "check the free space where it is written";
 /// Duration of a frame without a successor, in nanoseconds.
 const INTERVAL_DEFAULT_NANOS: u64 = 40_000_000;
 
@@ -116,10 +117,10 @@ pub struct VideoEncoder {
 /// # Errors
 /// `E0503`, if GStreamer does not start.
 pub fn video_encoders() -> Result<[VideoEncoder; 2], Diagnosis> {
-    crate::gst::init(&codes::FEATURE_MISSING, "GStreamer")?;
+    init().map_err(|error| error.about(&codes::FEATURE_MISSING, "GStreamer"))?;
     let encoder = |(codec, name)| VideoEncoder {
         codec: name,
-        element: Encoder::choose(codec).ok().map(|encoder| encoder.element),
+        element: Encoder::choose(codec).map(|encoder| encoder.element),
         package: Encoder::in_software(codec).package,
     };
     Ok([(Codec::H264, "H.264"), (Codec::H265, "H.265")].map(encoder))
@@ -132,39 +133,30 @@ impl Encoder {
         encoders.next().expect("every codec has one")
     }
 
-    /// Chooses the best available encoder. The error names the package of the first one that needs no hardware.
-    fn choose(codec: Codec) -> Result<&'static Self, String> {
-        let all = || ENCODERS.iter().filter(|encoder| encoder.codec == codec);
+    /// Chooses the best available encoder.
+    fn choose(codec: Codec) -> Option<&'static Self> {
+        let mut all = ENCODERS.iter().filter(|encoder| encoder.codec == codec);
         let usable = |encoder: &&Self| match encoder.hardware {
             true => works(encoder.element) && works(CONVERTER),
             false => gst::ElementFactory::find(encoder.element).is_some(),
         };
-        all()
-            .find(usable)
-            .ok_or_else(|| format!("install the Debian package {}", Self::in_software(codec).package))
+        all.find(usable)
     }
 
     /// Creates the elements from packed I420 to the coded stream.
-    fn make(
-        &self,
-        width: u32,
-        height: u32,
-        lookahead: u32,
-        shown: &str,
-    ) -> Result<Vec<gst::Element>, Diagnosis> {
-        let new = |element, package| make(element, package, &codes::SINK_OPEN, shown);
-        let encoder = new(self.element, self.package)?;
+    fn make(&self, width: u32, height: u32, lookahead: u32) -> Result<Vec<gst::Element>, GstError> {
+        let encoder = make(self.element, self.package)?;
         self.tune(&encoder, f64::from(width) * f64::from(height), lookahead);
         let parser = match self.codec {
             Codec::H264 => "h264parse",
             Codec::H265 => "h265parse",
         };
-        let parse = new(parser, "gstreamer1.0-plugins-bad")?;
+        let parse = make(parser, "gstreamer1.0-plugins-bad")?;
         if !self.hardware {
             return Ok(vec![encoder, parse]);
         }
-        let upload = new(CONVERTER, self.package)?;
-        let only = new("capsfilter", "gstreamer1.0-plugins-base")?;
+        let upload = make(CONVERTER, self.package)?;
+        let only = make("capsfilter", "gstreamer1.0-plugins-base")?;
         let caps = gst::Caps::builder("video/x-raw").features([NVMM]).field("format", "NV12").build();
         only.set_property("caps", caps);
         Ok(vec![upload, only, encoder, parse])
@@ -280,6 +272,16 @@ struct Times {
     interval: Option<u64>,
 }
 
+/// Returns the encoder of a codec, after a check that all elements that go with it are here.
+fn find_encoder(codec: Codec) -> Result<&'static Encoder, OpenError> {
+    init()?;
+    let encoder = Encoder::choose(codec)
+        .ok_or_else(|| OpenError::NoEncoder { codec, package: Encoder::in_software(codec).package })?;
+    encoder.make(2, 2, LOOKAHEAD_FRAMES)?;
+    scaler()?;
+    Ok(encoder)
+}
+
 impl Mp4Sink {
     /// Creates the file at `path`, and the sink as [`Mp4Sink::to_file`] does.
     pub fn create(path: &Path, codec: Codec, draw: Draw, clock: Arc<dyn Clock>) -> Result<Self, Diagnosis> {
@@ -300,12 +302,7 @@ impl Mp4Sink {
         clock: Arc<dyn Clock>,
     ) -> Result<Self, Diagnosis> {
         let shown = path.display().to_string();
-        init(&codes::SINK_OPEN, &shown)?;
-        let encoder = Encoder::choose(codec).map_err(|next| {
-            Diagnosis::new(&codes::SINK_OPEN, &shown, format!("no {codec:?} encoder is installed"), next)
-        })?;
-        encoder.make(2, 2, LOOKAHEAD_FRAMES, &shown)?;
-        scaler(&shown)?;
+        let encoder = find_encoder(codec).map_err(|error| error.about(&shown))?;
         // The lock is held as long as the file is open, so that a later start of the daemon does not touch it. Some
         // file systems have no locks.
         let _ = file.try_lock();
@@ -317,10 +314,8 @@ impl Mp4Sink {
         self.encoder.element
     }
 
-    fn start(&mut self, shape: Shape, frame: &FrameDesc) -> Result<Recording, Diagnosis> {
-        let side = |side: u32| {
-            u16::try_from(side).map_err(|_| self.fault("the frames are too large", "use a smaller source"))
-        };
+    fn start(&mut self, shape: Shape, frame: &FrameDesc) -> Result<Recording, WriteError> {
+        let side = |side: u32| u16::try_from(side).map_err(|_| WriteError::FrameTooLarge);
         let track = Track {
             codec: self.encoder.codec,
             width: side(shape.width)?,
@@ -329,23 +324,22 @@ impl Mp4Sink {
             colour: shape.colour,
         };
         let file = self.file.take().expect("a recording starts once");
-        let recorder = Recorder::start(file, track, Arc::clone(&self.clock))
-            .map_err(|why| self.fault(&why.to_string(), "raise the limit on threads (ulimit -u)"))?;
+        let recorder = Recorder::start(file, track, Arc::clone(&self.clock)).map_err(WriteError::NoThread)?;
         let (latest, clock, times, pace) = (frame.pts, frame.clock, Times::default(), Pace::default());
         Ok(Recording { shape, clock, latest, times, pace, encoding: None, recorder })
     }
 
-    fn fault(&self, cause: &str, next: &str) -> Diagnosis {
-        Diagnosis::new(&codes::SINK_WRITE, self.path.display(), cause, next)
+    fn failed(&self, error: &WriteError) -> Diagnosis {
+        error.about(&self.path.display().to_string())
     }
 
-    fn encode(&mut self, frame_result: &FrameResult) -> Result<(), Diagnosis> {
+    fn encode(&mut self, frame_result: &FrameResult) -> Result<(), WriteError> {
         let view = frame_result.frame.view();
         let desc = *view.desc();
         // 4:2:0 video has even sides; an odd last row or column is left out.
         let (width, height) = (desc.width & !1, desc.height & !1);
         if width == 0 || height == 0 {
-            return Err(self.fault("the frames are too small to encode", "use a larger source"));
+            return Err(WriteError::FrameTooSmall);
         }
         let shape =
             Shape { width, height, colour: i420::colour_of(&view), aspect: frame_result.frame.aspect };
@@ -358,11 +352,7 @@ impl Mp4Sink {
             draw(bytes, width, height, OverlayContent::FrameResult(frame_result));
             fits
         })?;
-        if fits {
-            Ok(())
-        } else {
-            Err(self.fault("its frames have an unknown pixel format", "use another source"))
-        }
+        if fits { Ok(()) } else { Err(WriteError::UnknownFormat) }
     }
 
     /// Encodes one frame, which `fill` draws; returns the result of `fill`.
@@ -372,13 +362,12 @@ impl Mp4Sink {
         clock: PtsClock,
         shape: Shape,
         fill: impl FnOnce(&mut [u8], &mut Draw) -> T,
-    ) -> Result<T, Diagnosis> {
+    ) -> Result<T, WriteError> {
         let frame = FrameDesc::packed(PixelFormat::I420, shape.width, shape.height);
-        let mut buffer = gst::Buffer::with_size(frame.bytes_needed()).map_err(|_| self.full())?;
+        let mut buffer = gst::Buffer::with_size(frame.bytes_needed()).map_err(|_| WriteError::NoMemory)?;
         let memory = buffer.make_mut();
         let filled = {
-            let mut bytes =
-                memory.map_writable().map_err(|_| self.fault("a frame cannot be mapped", "try again"))?;
+            let mut bytes = memory.map_writable().map_err(|_| WriteError::Unmapped)?;
             fill(&mut bytes, &mut self.draw)
         };
         let recording = self.recording.as_mut().expect("frames come after the start");
@@ -397,39 +386,27 @@ impl Mp4Sink {
             let encoding = match &mut recording.encoding {
                 Some(encoding) => encoding,
                 none => {
-                    let shown = self.path.display().to_string();
                     let entrance = recording.recorder.entrance();
-                    none.insert(Encoding::start(
-                        self.encoder,
-                        recording.shape,
-                        wanted,
-                        entrance,
-                        &shown,
-                        self.clock.now(),
-                    )?)
+                    let (shape, now) = (recording.shape, self.clock.now());
+                    none.insert(Encoding::start(self.encoder, shape, wanted, entrance, now)?)
                 }
             };
-            encoding.push(buffer, shape, pts, &*self.clock).map_err(|cause| self.fault(&cause, SPACE_NEXT))
+            Ok(encoding.push(buffer, shape, pts, &*self.clock)?)
         });
         pushed.map(|()| filled)
     }
 
     /// Lets the encoder finish its frames. The next frame starts another encoder.
-    fn drain(&mut self) -> Result<(), Diagnosis> {
+    fn drain(&mut self) -> Result<(), WriteError> {
         let encoding = self.recording.as_mut().and_then(|recording| recording.encoding.take());
-        let drained = encoding.map_or(Ok(()), |encoding| encoding.complete());
-        drained.map_err(|cause| self.fault(&cause, SPACE_NEXT))
-    }
-
-    fn full(&self) -> Diagnosis {
-        self.fault("there is no memory for a frame", "free some memory")
+        Ok(encoding.map_or(Ok(()), |encoding| encoding.complete())?)
     }
 }
 
 impl Sink for Mp4Sink {
     /// Encodes the outcome's frame. Waits at most 10 s for an encoder that is behind.
     fn write(&mut self, frame_result: &FrameResult) -> Result<(), Diagnosis> {
-        self.encode(frame_result)
+        self.encode(frame_result).map_err(|error| self.failed(&error))
     }
 
     /// Shows that the source is offline, if it has delivered frames before.
@@ -438,10 +415,11 @@ impl Sink for Mp4Sink {
         let silent_nanos = u64::try_from(silence.as_nanos()).unwrap_or(u64::MAX);
         let pts = Pts(recording.latest.0.saturating_add(silent_nanos));
         let (clock, shape) = (recording.clock, recording.shape);
-        self.put(pts, clock, shape, |bytes, draw| {
+        let put = self.put(pts, clock, shape, |bytes, draw| {
             i420::blacken(bytes, shape.width as usize, shape.height as usize);
             draw(bytes, shape.width, shape.height, OverlayContent::Offline(silence));
-        })
+        });
+        put.map_err(|error| self.failed(&error))
     }
 
     /// Forces the frames in the encoder's lookahead into the file, if no more come.
@@ -452,7 +430,8 @@ impl Sink for Mp4Sink {
                 && encoding.lookahead > 0
                 && self.clock.now().since(encoding.pushed) >= HELD_MAX
         };
-        if encoding.is_some_and(holds) { self.drain() } else { Ok(()) }
+        let drained = if encoding.is_some_and(holds) { self.drain() } else { Ok(()) };
+        drained.map_err(|error| self.failed(&error))
     }
 
     fn file(&self) -> Option<&Path> {
@@ -472,10 +451,9 @@ impl Sink for Mp4Sink {
         let encoded = encoding.map_or(Ok(()), |encoding| encoding.complete());
         // Also if the encoder has failed: the frames that it has encoded are complete.
         let recorded = recorder.complete(FINISH_WAIT_MAX.saturating_sub(self.clock.now().since(begin)));
-        match recorded.and(encoded) {
-            Ok(()) => Ok(Some(self.path.clone())),
-            Err(cause) => Err(self.fault(&cause, SPACE_NEXT)),
-        }
+        let written = recorded.map_err(EncoderError::Recorder).and(encoded);
+        written.map_err(|error| self.failed(&error.into()))?;
+        Ok(Some(self.path.clone()))
     }
 }
 
@@ -486,18 +464,15 @@ impl Encoding {
         shape: Shape,
         lookahead: u32,
         entrance: RecorderSender,
-        shown: &str,
         now: Nanos,
-    ) -> Result<Self, Diagnosis> {
-        let unknown =
-            || Diagnosis::new(&codes::SINK_WRITE, shown, "unknown pixel format", "use another source");
-        let caps = shape.caps().ok_or_else(unknown)?;
+    ) -> Result<Self, WriteError> {
+        let caps = shape.caps().ok_or(WriteError::NoCaps)?;
         let entry = app::AppSrc::builder().caps(&caps).format(gst::Format::Time).build();
         let bytes = FrameDesc::packed(PixelFormat::I420, shape.width, shape.height).bytes_needed();
         entry.set_max_bytes(QUEUE_FRAMES_MAX * bytes as u64);
-        let [convert, scale, only] = scaler(shown)?;
+        let [convert, scale, only] = scaler()?;
         only.set_property("caps", &caps);
-        let encode = encoder.make(shape.width, shape.height, lookahead, shown)?;
+        let encode = encoder.make(shape.width, shape.height, lookahead)?;
         let exit = app::AppSink::builder().caps(&encoder.codec_caps()).sync(false).build();
         exit.set_property("async", false);
         exit.set_property("enable-last-sample", false);
@@ -517,30 +492,36 @@ impl Encoding {
         Ok(Self { pipeline, entry, keys, bus, shape, lookahead, pushed, key_due, entrance })
     }
 
-    /// Queues a frame of `shape` when there is space. Errors are causes.
-    fn push(&mut self, buffer: gst::Buffer, shape: Shape, pts: u64, clock: &dyn Clock) -> Result<(), String> {
+    /// Queues a frame of `shape` when there is space.
+    fn push(
+        &mut self,
+        buffer: gst::Buffer,
+        shape: Shape,
+        pts: u64,
+        clock: &dyn Clock,
+    ) -> Result<(), EncoderError> {
         let limit = self.entry.max_bytes();
         let steps = ROOM_WAIT_MAX.as_millis() / ROOM_STEP.as_millis();
         for _ in 0..steps {
             let full = self.entry.current_level_bytes() >= limit;
             let wait = if full { ROOM_STEP } else { Duration::ZERO };
-            if let Some(cause) = self.error(wait) {
-                return Err(cause);
+            if let Some(error) = self.error(wait) {
+                return Err(error);
             }
             if !full {
                 self.ask_for_key(pts);
                 if shape != self.shape {
-                    self.entry.set_caps(Some(&shape.caps().ok_or("unknown pixel format")?));
+                    self.entry.set_caps(Some(&shape.caps().ok_or(EncoderError::NoCaps)?));
                     self.shape = shape;
                 }
                 self.pushed = clock.now();
                 let pushed = self.entry.push_buffer(buffer);
-                return pushed.map(drop).map_err(|_| {
-                    self.error(Duration::ZERO).unwrap_or_else(|| "the encoder has stopped".to_owned())
-                });
+                return pushed
+                    .map(drop)
+                    .map_err(|_| self.error(Duration::ZERO).unwrap_or(EncoderError::Stopped));
             }
         }
-        Err(format!("the encoder accepted no frame for {} s", ROOM_WAIT_MAX.as_secs()))
+        Err(EncoderError::Full(ROOM_WAIT_MAX))
     }
 
     /// Requests a key frame every 0.8 s: fragments begin with one, and players seek to them.
@@ -557,8 +538,8 @@ impl Encoding {
         self.key_due = pts.saturating_add(KEY_EVERY_NANOS);
     }
 
-    /// Waits until all frames are encoded, and ends. Errors are causes.
-    fn complete(self) -> Result<(), String> {
+    /// Waits until all frames are encoded, and ends.
+    fn complete(self) -> Result<(), EncoderError> {
         // It fails only when the encoder has stopped; then the bus has the reason.
         let _ = self.entry.end_of_stream();
         let kinds = [gst::MessageType::Eos, gst::MessageType::Error];
@@ -567,24 +548,24 @@ impl Encoding {
         match message.as_ref().map(|message| message.view()) {
             Some(gst::MessageView::Eos(_)) => Ok(()),
             Some(gst::MessageView::Error(error)) => Err(self.cause(error)),
-            _ => Err(format!("the encoder did not end within {} s", FINISH_WAIT_MAX.as_secs())),
+            _ => Err(EncoderError::NotEnded(FINISH_WAIT_MAX)),
         }
     }
 
-    fn error(&self, wait: Duration) -> Option<String> {
+    fn error(&self, wait: Duration) -> Option<EncoderError> {
         let wait = gst::ClockTime::from_mseconds(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
         let message = self.bus.timed_pop_filtered(wait, &[gst::MessageType::Error]);
         match message.as_ref().map(|message| message.view()) {
             Some(gst::MessageView::Error(error)) => Some(self.cause(error)),
-            _ => self.entrance.fault().map(str::to_owned),
+            _ => self.entrance.error().map(EncoderError::Recorder),
         }
     }
 
     /// Returns the cause of an error. If the file has failed, that is the cause, because the encoder has only lost its
     /// consumer.
-    fn cause(&self, error: &gst::message::Error) -> String {
-        let encoder = || format!("it cannot be encoded ({})", error.error().message());
-        self.entrance.fault().map_or_else(encoder, str::to_owned)
+    fn cause(&self, error: &gst::message::Error) -> EncoderError {
+        let encoder = || EncoderError::Failed(error.error().message().to_owned());
+        self.entrance.error().map_or_else(encoder, EncoderError::Recorder)
     }
 }
 
@@ -645,8 +626,8 @@ fn frame_of(sample: &gst::Sample) -> Option<CodedFrame> {
 
 /// Creates elements that scale frames of another size, colour or pixel aspect ratio to those of the file, with black
 /// borders; others pass unchanged.
-fn scaler(shown: &str) -> Result<[gst::Element; 3], Diagnosis> {
-    let new = |element| make(element, "gstreamer1.0-plugins-base", &codes::SINK_OPEN, shown);
+fn scaler() -> Result<[gst::Element; 3], GstError> {
+    let new = |element| make(element, "gstreamer1.0-plugins-base");
     let [convert, scale, only] = [new("videoconvert")?, new("videoscale")?, new("capsfilter")?];
     scale.set_property("add-borders", true);
     Ok([convert, scale, only])

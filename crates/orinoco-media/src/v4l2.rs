@@ -4,6 +4,7 @@
 //! mappings; the only file with unsafe code). Names and rules: The Linux Kernel documentation, "Video for Linux API".
 
 mod cameras;
+mod errors;
 mod formats;
 mod kernel;
 mod needs;

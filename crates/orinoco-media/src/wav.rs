@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use hound::{SampleFormat, WavReader};
-use orinoco_core::{Diagnosis, WithSubject, codes};
+use orinoco_core::{Diagnosis, codes};
 
-use crate::local_file::check_file;
+use crate::local_file::{FileError, check_file};
 
 /// Maximum size of a WAV file, in bytes: all of it is held in memory, as samples of 4 bytes. It is more than an hour at
 /// 48 kHz in stereo.
@@ -23,14 +23,28 @@ pub struct Sound {
 /// Reads a WAV file (PCM of 8 to 32 bits, or 32-bit float). Of several channels it uses the first, in which recorders
 /// put the nearest microphone.
 pub fn read_wav(path: &Path) -> Result<Sound, Diagnosis> {
-    let next = "check that it is a whole WAV file (`ffmpeg -i FILE out.wav` converts others)";
-    let shown = path.display().to_string();
-    check_file(path, &shown)?;
+    read(path).map_err(|error| error.about(&path.display().to_string()))
+}
+
+/// Reason why a WAV file is not read.
+#[derive(Debug)]
+enum WavError {
+    /// The file cannot be read.
+    File(FileError),
+    /// The file is larger than [`WAV_BYTES_MAX`].
+    TooLarge,
+    /// The header is not that of a WAV file that can be read.
+    Header(hound::Error),
+    /// A sample cannot be read, as in a file that was cut off.
+    Sample(hound::Error),
+}
+
+fn read(path: &Path) -> Result<Sound, WavError> {
+    check_file(path).map_err(WavError::File)?;
     if path.metadata().is_ok_and(|metadata| metadata.len() > WAV_BYTES_MAX) {
-        let cause = format!("it is larger than {} MiB", WAV_BYTES_MAX >> 20);
-        return Err(Diagnosis::new(&codes::SOURCE_OPEN, shown, cause, "cut it into parts"));
+        return Err(WavError::TooLarge);
     }
-    let mut reader = WavReader::open(path).about(&codes::SOURCE_OPEN, path.display(), next)?;
+    let mut reader = WavReader::open(path).map_err(WavError::Header)?;
     let spec = reader.spec();
     let channels = usize::from(spec.channels.max(1));
     let read: Result<Vec<f32>, hound::Error> = match spec.sample_format {
@@ -41,8 +55,23 @@ pub fn read_wav(path: &Path) -> Result<Sound, Diagnosis> {
             samples.map(|sample| sample.map(|sample| sample as f32 / full)).collect()
         }
     };
-    let samples = read.about(&codes::SOURCE_TRUNCATED, path.display(), next)?;
-    Ok(Sound { sample_rate: spec.sample_rate, samples })
+    Ok(Sound { sample_rate: spec.sample_rate, samples: read.map_err(WavError::Sample)? })
+}
+
+impl WavError {
+    /// Converts the error to a fault of the file that is called `shown` in messages.
+    fn about(&self, shown: &str) -> Diagnosis {
+        let next = "check that it is a whole WAV file (`ffmpeg -i FILE out.wav` converts others)";
+        match self {
+            Self::File(error) => error.about(shown),
+            Self::TooLarge => {
+                let cause = format!("it is larger than {} MiB", WAV_BYTES_MAX >> 20);
+                Diagnosis::new(&codes::SOURCE_OPEN, shown, cause, "cut it into parts")
+            }
+            Self::Header(error) => Diagnosis::new(&codes::SOURCE_OPEN, shown, error, next),
+            Self::Sample(error) => Diagnosis::new(&codes::SOURCE_TRUNCATED, shown, error, next),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -55,12 +84,14 @@ mod tests {
         let huge = folder.path().join("huge.wav");
         let file = std::fs::File::create(&huge).expect("writable");
         file.set_len(WAV_BYTES_MAX + 1).expect("it is sparse");
+        assert!(matches!(read(&huge), Err(WavError::TooLarge)));
         assert!(read_wav(&huge).expect_err("it is too large").cause.contains("larger than 1024 MiB"));
         let pipe = folder.path().join("pipe.wav");
         let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
         rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, mode).expect("writable");
         for path in [pipe.as_path(), Path::new("/dev/zero")] {
-            assert_eq!(read_wav(path).expect_err("it is no file").code.id, codes::FILE_MISSING.id);
+            let error = read(path).expect_err("it is no file");
+            assert!(matches!(error, WavError::File(FileError::Special)), "{error:?}");
         }
     }
 

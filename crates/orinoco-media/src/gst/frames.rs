@@ -6,12 +6,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use gstreamer as gst;
 use gstreamer_video as video;
-use orinoco_core::{FrameDesc, MemoryDomain, Nanos, PLANES_MAX, PixelFormat, Plane, Pts, PtsClock};
+use orinoco_core::{
+    Diagnosis, FrameDesc, MemoryDomain, Nanos, PLANES_MAX, PixelFormat, Plane, Pts, PtsClock, codes,
+};
 use orinoco_pipeline::{Frame, Lease, PixelAspect, Slot};
 
 use super::colours;
 use super::hardware::NVMM;
-use super::nvmm::Surface;
+use super::nvmm::{Surface, SurfaceError};
 
 /// Makes frames from samples. Values that depend only on the caps are computed once per caps: these may change in the
 /// middle of a stream, but seldom do.
@@ -84,6 +86,57 @@ impl Drop for LentSurface {
     }
 }
 
+/// Reason why a sample of the decoder becomes no frame.
+#[derive(Debug)]
+pub(super) enum FrameError {
+    /// The sample has no caps.
+    NoCaps,
+    /// The sample has no buffer.
+    NoBuffer,
+    /// Orinoco has no pixel format for these caps.
+    UnknownFormat(gst::Caps),
+    /// The rows are stored from the bottom to the top.
+    UpsideDown,
+    /// The buffer's metadata give another size or format than the caps.
+    OtherSize,
+    /// The buffer has fewer bytes than the caps need.
+    TooSmall,
+    /// The buffer cannot be mapped for reading.
+    Unmapped,
+    /// The content of an NVMM buffer cannot be mapped.
+    SurfaceUnmapped,
+    /// The content of an NVMM buffer is no usable surface.
+    Surface(SurfaceError),
+    /// An NVMM surface has another size or number of planes than the caps.
+    OtherSurfaceSize,
+}
+
+impl From<SurfaceError> for FrameError {
+    fn from(error: SurfaceError) -> Self {
+        Self::Surface(error)
+    }
+}
+
+impl FrameError {
+    /// Converts the error to a fault of the source that is called `shown` in messages.
+    pub(super) fn about(&self, shown: &str) -> Diagnosis {
+        let cause = match self {
+            Self::NoCaps => "the decoder's frame has no caps",
+            Self::NoBuffer => "the decoder's frame has no buffer",
+            Self::UnknownFormat(caps) => &format!("unknown pixel format {caps}"),
+            Self::UpsideDown => "the frame is stored upside down",
+            Self::OtherSize => "the decoder's frame has another size than its caps",
+            Self::TooSmall => "the decoder's buffer is too small for its caps",
+            Self::Unmapped => "the decoder's frame cannot be mapped",
+            Self::SurfaceUnmapped => "an NVMM surface cannot be mapped",
+            Self::Surface(error) => &error.to_string(),
+            Self::OtherSurfaceSize => "an NVMM surface has another size than its caps",
+        };
+        let next = "re-encode it as H.264 with 8-bit 4:2:0 colour";
+        Diagnosis::new(&codes::SOURCE_DECODE, shown, cause, next)
+    }
+}
+
 impl FrameBuilder {
     pub(super) fn new(clock: PtsClock, lent: Arc<AtomicUsize>) -> Self {
         Self { clock, lent, surfaces: Arc::default(), layout: None }
@@ -94,21 +147,21 @@ impl FrameBuilder {
         self.surfaces.load(Ordering::Relaxed)
     }
 
-    /// Returns the frame in `sample`, and its duration in nanoseconds if that is known. Errors are causes.
+    /// Returns the frame in `sample`, and its duration in nanoseconds if that is known.
     pub(super) fn frame(
         &mut self,
         sample: &gst::Sample,
         turn: Turn,
         pts: Pts,
         arrived: Nanos,
-    ) -> Result<(Frame, Option<u64>), String> {
-        let caps = sample.caps().ok_or("the decoder's frame has no caps")?;
+    ) -> Result<(Frame, Option<u64>), FrameError> {
+        let caps = sample.caps().ok_or(FrameError::NoCaps)?;
         let clock = self.clock;
         let layout = match &mut self.layout {
             Some(layout) if *layout.caps == *caps => layout,
             layout => layout.insert(Layout::new(caps, turn)?),
         };
-        let buffer = sample.buffer_owned().ok_or("the decoder's frame has no buffer")?;
+        let buffer = sample.buffer_owned().ok_or(FrameError::NoBuffer)?;
         let interval = buffer.duration().map(|time| time.nseconds()).or(layout.interval);
         let (desc, aspect) = (FrameDesc { pts, clock, ..layout.desc }, layout.aspect);
         let (desc, lease) = match desc.memory {
@@ -116,7 +169,7 @@ impl FrameBuilder {
             _ => self.lend_pixels(desc, buffer)?,
         };
         let frame = Frame::new(desc, Slot::Leased(lease), arrived);
-        let mut frame = frame.ok_or("the decoder's buffer is too small for its caps")?;
+        let mut frame = frame.ok_or(FrameError::TooSmall)?;
         frame.aspect = aspect;
         Ok((frame, interval))
     }
@@ -125,10 +178,9 @@ impl FrameBuilder {
         &self,
         desc: FrameDesc,
         buffer: gst::Buffer,
-    ) -> Result<(FrameDesc, Box<dyn Lease>), String> {
+    ) -> Result<(FrameDesc, Box<dyn Lease>), FrameError> {
         let desc = with_buffer_layout(desc, &buffer)?;
-        let buffer =
-            buffer.into_mapped_buffer_readable().map_err(|_| "the decoder's frame cannot be mapped")?;
+        let buffer = buffer.into_mapped_buffer_readable().map_err(|_| FrameError::Unmapped)?;
         self.lent.fetch_add(1, Ordering::Relaxed);
         Ok((desc, Box::new(LentBuffer { buffer, lent: Arc::clone(&self.lent) })))
     }
@@ -137,13 +189,13 @@ impl FrameBuilder {
         &self,
         desc: FrameDesc,
         buffer: gst::Buffer,
-    ) -> Result<(FrameDesc, Box<dyn Lease>), String> {
-        let buffer = buffer.into_mapped_buffer_readable().map_err(|_| "an NVMM surface cannot be mapped")?;
+    ) -> Result<(FrameDesc, Box<dyn Lease>), FrameError> {
+        let buffer = buffer.into_mapped_buffer_readable().map_err(|_| FrameError::SurfaceUnmapped)?;
         let surface = Surface::read(&buffer)?;
         let fits = (surface.width, surface.height) == (desc.width, desc.height)
             && surface.planes.len() == desc.format.planes();
         if !fits {
-            return Err("an NVMM surface has another size than its caps".to_owned());
+            return Err(FrameError::OtherSurfaceSize);
         }
         let mut desc = desc;
         for (plane, (offset, stride)) in desc.planes.iter_mut().zip(&surface.planes) {
@@ -157,12 +209,12 @@ impl FrameBuilder {
 }
 
 impl Layout {
-    fn new(caps: &gst::CapsRef, turn: Turn) -> Result<Self, String> {
+    fn new(caps: &gst::CapsRef, turn: Turn) -> Result<Self, FrameError> {
         let caps = caps.to_owned();
-        let info = video::VideoInfo::from_caps(&caps).map_err(|_| format!("unknown pixel format {caps}"))?;
-        let format = pixel_format(info.format()).ok_or_else(|| format!("unknown pixel format {caps}"))?;
+        let info = video::VideoInfo::from_caps(&caps).map_err(|_| FrameError::UnknownFormat(caps.clone()))?;
+        let format = pixel_format(info.format()).ok_or_else(|| FrameError::UnknownFormat(caps.clone()))?;
         let mut desc = FrameDesc::packed(format, info.width(), info.height());
-        desc.planes = planes(info.offset(), info.stride()).ok_or("the frame is stored upside down")?;
+        desc.planes = planes(info.offset(), info.stride()).ok_or(FrameError::UpsideDown)?;
         if format.is_yuv() {
             let told = caps.structure(0).and_then(colours::of_caps);
             let lines = if turn == Turn::Quarter { info.width() } else { info.height() };
@@ -184,15 +236,15 @@ impl Layout {
 }
 
 /// Applies the layout of a buffer's metadata, which decoders attach if they pad their frames.
-fn with_buffer_layout(desc: FrameDesc, buffer: &gst::BufferRef) -> Result<FrameDesc, String> {
+fn with_buffer_layout(desc: FrameDesc, buffer: &gst::BufferRef) -> Result<FrameDesc, FrameError> {
     let Some(meta) = buffer.meta::<video::VideoMeta>() else { return Ok(desc) };
     let fits = pixel_format(meta.format()) == Some(desc.format)
         && (meta.width(), meta.height()) == (desc.width, desc.height)
         && meta.n_planes() as usize == desc.format.planes();
     if !fits {
-        return Err("the decoder's frame has another size than its caps".to_owned());
+        return Err(FrameError::OtherSize);
     }
-    let planes = planes(meta.offset(), meta.stride()).ok_or("the frame is stored upside down")?;
+    let planes = planes(meta.offset(), meta.stride()).ok_or(FrameError::UpsideDown)?;
     Ok(FrameDesc { planes, ..desc })
 }
 

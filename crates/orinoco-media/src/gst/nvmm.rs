@@ -6,6 +6,7 @@
 #![expect(unsafe_code, reason = "a buffer's content is a C structure with a pointer to another")]
 
 use std::ffi::c_void;
+use std::fmt;
 use std::mem::{align_of, size_of};
 use std::os::fd::{BorrowedFd, RawFd};
 use std::slice;
@@ -68,12 +69,46 @@ pub(super) struct Surface {
     fd: RawFd,
 }
 
+/// Reason why a buffer holds no surface that can be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum SurfaceError {
+    /// The buffer has this many bytes, and no NvBufSurface begins in it.
+    NoSurface { bytes: usize },
+    /// The surface is in this type of memory, and has `filled` of `buffers` buffers.
+    Unusable { memory: u32, filled: u32, buffers: u32 },
+    /// The surface has no list of frames.
+    Empty,
+    /// The rows are not stored one after another.
+    BlockLinear,
+    /// The frame has this number of planes.
+    Planes(usize),
+    /// The frame has no dma-buf.
+    NoDmaBuf,
+}
+
+impl fmt::Display for SurfaceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoSurface { bytes } => {
+                write!(f, "an NVMM buffer of {bytes} bytes does not hold an NvBufSurface")
+            }
+            Self::Unusable { memory, filled, buffers } => {
+                write!(f, "an NVMM surface has memory type {memory} and {filled} of {buffers} buffers filled")
+            }
+            Self::Empty => f.write_str("an NVMM surface is empty"),
+            Self::BlockLinear => f.write_str("an NVMM surface is block-linear"),
+            Self::Planes(count) => write!(f, "an NVMM surface has {count} planes"),
+            Self::NoDmaBuf => f.write_str("an NVMM surface has no dma-buf fd"),
+        }
+    }
+}
+
 impl Surface {
-    /// Reads the content of a buffer with the caps feature `memory:NVMM`. Errors are causes.
-    pub(super) fn read(content: &[u8]) -> Result<Self, String> {
+    /// Reads the content of a buffer with the caps feature `memory:NVMM`.
+    pub(super) fn read(content: &[u8]) -> Result<Self, SurfaceError> {
         let start = content.as_ptr().cast::<NvBufSurface>();
         if content.len() < size_of::<NvBufSurface>() || start.addr() % align_of::<NvBufSurface>() != 0 {
-            return Err(format!("an NVMM buffer of {} bytes does not hold an NvBufSurface", content.len()));
+            return Err(SurfaceError::NoSurface { bytes: content.len() });
         }
         // SAFETY: the length and alignment were checked above, and every bit pattern is a value of the structure.
         let surface = unsafe { *start };
@@ -81,14 +116,15 @@ impl Surface {
             || surface.num_filled > surface.batch_size
             || !MEMORY.contains(&surface.mem_type)
         {
-            return Err(format!(
-                "an NVMM surface has memory type {} and {} of {} buffers filled",
-                surface.mem_type, surface.num_filled, surface.batch_size
-            ));
+            return Err(SurfaceError::Unusable {
+                memory: surface.mem_type,
+                filled: surface.num_filled,
+                buffers: surface.batch_size,
+            });
         }
         let list = surface.surface_list;
         if list.is_null() || list.addr() % align_of::<NvBufSurfaceParams>() != 0 {
-            return Err("an NVMM surface is empty".to_owned());
+            return Err(SurfaceError::Empty);
         }
         // SAFETY: NVIDIA's elements make the list with `batch_size` surfaces, at least one, and keep it as long as the
         // buffer with this content. The part that is read here has been the same since JetPack 5.
@@ -96,13 +132,13 @@ impl Surface {
         Self::from_params(first)
     }
 
-    fn from_params(params: &NvBufSurfaceParams) -> Result<Self, String> {
+    fn from_params(params: &NvBufSurfaceParams) -> Result<Self, SurfaceError> {
         if params.layout != LAYOUT_PITCH {
-            return Err("an NVMM surface is block-linear".to_owned());
+            return Err(SurfaceError::BlockLinear);
         }
         let count = params.planes.num_planes as usize;
         if !(1..=PLANES).contains(&count) {
-            return Err(format!("an NVMM surface has {count} planes"));
+            return Err(SurfaceError::Planes(count));
         }
         let fd = RawFd::try_from(params.buffer_desc).ok().filter(|fd| *fd >= 0);
         let planes = params.planes.offset.iter().zip(&params.planes.pitch).take(count);
@@ -110,7 +146,7 @@ impl Surface {
             width: params.width,
             height: params.height,
             planes: planes.map(|(offset, pitch)| (*offset as usize, *pitch as usize)).collect(),
-            fd: fd.ok_or("an NVMM surface has no dma-buf fd")?,
+            fd: fd.ok_or(SurfaceError::NoDmaBuf)?,
         })
     }
 

@@ -11,17 +11,17 @@ use gstreamer::glib;
 use gstreamer::prelude::*;
 use gstreamer_app as app;
 use gstreamer_video as video;
-use orinoco_core::{Clock, Diagnosis, codes};
+use orinoco_core::Clock;
 use orinoco_uri::{CsiAddress, HttpAddress, RtspAddress, Transport};
 
 use super::colours::{self, COLORIMETRY, StreamColours};
 use super::edits;
-use super::faults::PipelineFacts;
+use super::facts::PipelineFacts;
 use super::frames::Turn;
 use super::hardware::{self, CONVERTER, NVMM};
 use super::presentation::{FrameTimes, PacketTimes, PresentationTimes};
 use super::timing::{DecodeTimes, ThreadHold};
-use super::{chain, make};
+use super::{GstError, chain, make};
 use crate::FrameMemory;
 use crate::cpu_time::DecoderCpu;
 use crate::jpeg::{self, LiveCheck};
@@ -157,8 +157,6 @@ pub(super) enum PipelineState {
 pub(super) struct Caller<'a> {
     /// Name of the stream, for debuggers.
     pub(super) name: &'a str,
-    /// URI of the source as messages show it.
-    pub(super) shown: &'a str,
     /// Source of time.
     pub(super) clock: Arc<dyn Clock>,
     /// Memory in which frames should be.
@@ -167,15 +165,15 @@ pub(super) struct Caller<'a> {
 
 impl Session {
     /// Starts to read a file.
-    pub(super) fn file(path: &Path, caller: &Caller<'_>) -> Result<Self, Diagnosis> {
+    pub(super) fn file(path: &Path, caller: &Caller<'_>) -> Result<Self, GstError> {
         let mut session = Self::new(caller, ThreadHold::Subtracted, FrameClock::Container)?;
         session.drain_wait = DRAIN_WAIT;
-        let source = make("filesrc", "gstreamer1.0-plugins-base", &codes::SOURCE_OPEN, caller.shown)?;
+        let source = make("filesrc", "gstreamer1.0-plugins-base")?;
         source.set_property("location", path);
         if let Some(patch) = edits::longer_duration(path) {
             edits::apply(patch, &source);
         }
-        let decode = session.add_decoder(caller.shown)?;
+        let decode = session.add_decoder()?;
         chain(&session.pipeline, &[&source, &decode]);
         Ok(session.started())
     }
@@ -185,9 +183,9 @@ impl Session {
         address: &RtspAddress,
         answer_max: Duration,
         caller: &Caller<'_>,
-    ) -> Result<Self, Diagnosis> {
+    ) -> Result<Self, GstError> {
         let session = Self::new(caller, ThreadHold::Counted, FrameClock::Arrival)?;
-        let source = make("rtspsrc", "gstreamer1.0-plugins-good", &codes::SOURCE_OPEN, caller.shown)?;
+        let source = make("rtspsrc", "gstreamer1.0-plugins-good")?;
         let answer_max = u64::try_from(answer_max.as_micros()).unwrap_or(u64::MAX);
         source.set_property("location", &address.location);
         source.set_property("user-id", &address.user);
@@ -201,7 +199,7 @@ impl Session {
             Transport::Udp => "udp",
         };
         source.set_property_from_str("protocols", transport);
-        let decode = session.add_decoder(caller.shown)?;
+        let decode = session.add_decoder()?;
         session.pipeline.add_many([&source, &decode]).expect("new elements are in no other pipeline");
         take_first_video(&source, &decode, &session.watch);
         Ok(session.started())
@@ -212,11 +210,11 @@ impl Session {
         address: &HttpAddress,
         answer_max: Duration,
         caller: &Caller<'_>,
-    ) -> Result<Self, Diagnosis> {
+    ) -> Result<Self, GstError> {
         let mut session = Self::new(caller, ThreadHold::Subtracted, FrameClock::Container)?;
         session.drain_wait = DRAIN_WAIT;
-        let source = make_http(address, answer_max, caller.shown)?;
-        let decode = session.add_decoder(caller.shown)?;
+        let source = make_http(address, answer_max)?;
+        let decode = session.add_decoder()?;
         chain(&session.pipeline, &[&source, &decode]);
         Ok(session.started())
     }
@@ -226,12 +224,12 @@ impl Session {
         address: &HttpAddress,
         answer_max: Duration,
         caller: &Caller<'_>,
-    ) -> Result<Self, Diagnosis> {
+    ) -> Result<Self, GstError> {
         let session = Self::new(caller, ThreadHold::Counted, FrameClock::Arrival)?;
-        let source = make_http(address, answer_max, caller.shown)?;
+        let source = make_http(address, answer_max)?;
         source.set_property("is-live", true);
-        let parts = make("multipartdemux", "gstreamer1.0-plugins-good", &codes::SOURCE_OPEN, caller.shown)?;
-        let decode = session.add_decoder(caller.shown)?;
+        let parts = make("multipartdemux", "gstreamer1.0-plugins-good")?;
+        let decode = session.add_decoder()?;
         chain(&session.pipeline, &[&source, &parts]);
         session.pipeline.add(&decode).expect("a new element is in no other pipeline");
         bound_parts(&source, &parts);
@@ -240,19 +238,16 @@ impl Session {
     }
 
     /// Starts to capture from a CSI camera, with NVIDIA's own element.
-    pub(super) fn csi(address: &CsiAddress, caller: &Caller<'_>) -> Result<Self, Diagnosis> {
+    pub(super) fn csi(address: &CsiAddress, caller: &Caller<'_>) -> Result<Self, GstError> {
         let session = Self::new(caller, ThreadHold::Subtracted, FrameClock::Arrival)?;
         if let Some(why) = hardware::refusal(hardware::CAMERA) {
-            let cause = format!("no CSI camera can be read here ({}: {why})", hardware::CAMERA);
-            let next = "run it on a Jetson with JetPack; USB cameras are v4l2:///dev/video0";
-            return Err(Diagnosis::new(&codes::SOURCE_OPEN, caller.shown, cause, next));
+            return Err(GstError::NoCamera(why));
         }
-        let package = "nvidia-l4t-gstreamer";
-        let source = make(hardware::CAMERA, package, &codes::SOURCE_OPEN, caller.shown)?;
+        let source = make(hardware::CAMERA, "nvidia-l4t-gstreamer")?;
         source.set_property_from_str("sensor-id", &address.sensor.to_string());
-        let only = make("capsfilter", "gstreamer1.0-plugins-base", &codes::SOURCE_OPEN, caller.shown)?;
+        let only = make("capsfilter", "gstreamer1.0-plugins-base")?;
         only.set_property("caps", csi_caps(address));
-        let entry = session.add_way_in(caller.shown)?;
+        let entry = session.add_way_in()?;
         chain(&session.pipeline, &[&source, &only]);
         session.watch.note_decoder(&source);
         let heard = Arc::clone(&session.watch);
@@ -267,18 +262,10 @@ impl Session {
     }
 
     /// Creates a pipeline that contains only its sink.
-    fn new(caller: &Caller<'_>, held: ThreadHold, clocks: FrameClock) -> Result<Self, Diagnosis> {
-        let shown = caller.shown;
-        let sink = make("appsink", "gstreamer1.0-plugins-base", &codes::SOURCE_OPEN, shown)?;
-        let sink = sink.downcast::<app::AppSink>().map_err(|_| {
-            let next = "reinstall the Debian package gstreamer1.0-plugins-base";
-            Diagnosis::new(
-                &codes::SOURCE_OPEN,
-                shown,
-                "the GStreamer element appsink has an unexpected type",
-                next,
-            )
-        })?;
+    fn new(caller: &Caller<'_>, held: ThreadHold, clocks: FrameClock) -> Result<Self, GstError> {
+        let (element, package) = ("appsink", "gstreamer1.0-plugins-base");
+        let sink = make(element, package)?.downcast::<app::AppSink>();
+        let sink = sink.map_err(|_| GstError::WrongType { element, package })?;
         let mut caps = raw_caps(&["I420", "NV12", "RGB", "BGR", "GRAY8"]);
         if caller.memory == FrameMemory::Nvmm {
             caps.merge(nvmm_caps());
@@ -314,20 +301,20 @@ impl Session {
     }
 
     /// Adds the elements from raw video to the sink.
-    fn add_way_in(&self, shown: &str) -> Result<SinkBranch, Diagnosis> {
-        let convert = make("videoconvert", "gstreamer1.0-plugins-base", &codes::SOURCE_OPEN, shown)?;
-        let only = make("capsfilter", "gstreamer1.0-plugins-base", &codes::SOURCE_OPEN, shown)?;
+    fn add_way_in(&self) -> Result<SinkBranch, GstError> {
+        let convert = make("videoconvert", "gstreamer1.0-plugins-base")?;
+        let only = make("capsfilter", "gstreamer1.0-plugins-base")?;
         // It comes after the conversion, because it cannot rotate every format. Upright frames pass through.
-        let turn = make("videoflip", "gstreamer1.0-plugins-good", &codes::SOURCE_OPEN, shown)?;
+        let turn = make("videoflip", "gstreamer1.0-plugins-good")?;
         turn.set_property_from_str("video-direction", "auto");
         self.pipeline.add(&self.sink).expect("a new element is in no other pipeline");
         Ok(SinkBranch { convert, only, turn, sink: self.sink.clone() })
     }
 
     /// Adds the decoder and connects it to the sink. Returns the element that takes the undecoded stream.
-    fn add_decoder(&self, shown: &str) -> Result<gst::Element, Diagnosis> {
-        let decode = make("decodebin", "gstreamer1.0-plugins-base", &codes::SOURCE_OPEN, shown)?;
-        let entry = self.add_way_in(shown)?;
+    fn add_decoder(&self) -> Result<gst::Element, GstError> {
+        let decode = make("decodebin", "gstreamer1.0-plugins-base")?;
+        let entry = self.add_way_in()?;
         // Streams that cannot become raw video are neither decoded nor exposed.
         decode.set_property("caps", gst::Caps::builder("video/x-raw").any_features().build());
         decode.set_property("expose-all-streams", false);
@@ -605,8 +592,8 @@ fn take_first_video(source: &gst::Element, decode: &gst::Element, watch: &Arc<Wa
 }
 
 /// Creates the element for HTTP. It does not retry, because the source's runner does.
-fn make_http(address: &HttpAddress, answer_max: Duration, shown: &str) -> Result<gst::Element, Diagnosis> {
-    let source = make("souphttpsrc", "gstreamer1.0-plugins-good", &codes::SOURCE_OPEN, shown)?;
+fn make_http(address: &HttpAddress, answer_max: Duration) -> Result<gst::Element, GstError> {
+    let source = make("souphttpsrc", "gstreamer1.0-plugins-good")?;
     source.set_property("location", &address.location);
     source.set_property("user-id", &address.user);
     source.set_property("user-pw", &address.password);

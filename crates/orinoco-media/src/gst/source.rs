@@ -8,8 +8,10 @@ use orinoco_core::{Clock, Diagnosis, Nanos, Pts, PtsClock, codes};
 use orinoco_pipeline::{Frame, Poll, Source, SourceError};
 use orinoco_uri::{CsiAddress, HttpAddress, Pace, RtspAddress, SourceKind, SourceUri};
 
-use super::faults::{self, PipelineFacts, Progress, Protocol};
-use super::frames::FrameBuilder;
+use super::GstError;
+use super::facts::{PipelineFacts, Progress};
+use super::faults::{CsiFault, FileFault, Protocol, ServerFault, is_network};
+use super::frames::{FrameBuilder, FrameError};
 use super::session::{Caller, PipelineState, Session};
 use crate::FrameMemory;
 use crate::container::{self, Wholeness};
@@ -167,7 +169,7 @@ impl GstSource {
                 return Err(Diagnosis::new(&codes::SOURCE_URI, shown, "it is not for GStreamer", next));
             }
         };
-        super::init(&codes::SOURCE_OPEN, &shown)?;
+        super::init().map_err(|error| error.about(&codes::SOURCE_OPEN, &shown))?;
         Ok(Self {
             input,
             shown,
@@ -193,9 +195,14 @@ impl GstSource {
     }
 
     /// Starts the session without waiting.
-    fn start(&self) -> Result<Session, Diagnosis> {
+    fn start(&self) -> Result<Session, SourceError> {
+        let started = self.session();
+        started.map_err(|error| SourceError::Permanent(error.about(&codes::SOURCE_OPEN, &self.shown)))
+    }
+
+    fn session(&self) -> Result<Session, GstError> {
         let clock = Arc::clone(&self.clock);
-        let caller = Caller { name: &self.name, shown: &self.shown, clock, memory: self.memory };
+        let caller = Caller { name: &self.name, clock, memory: self.memory };
         match &self.input {
             Input::File { path, .. } => Session::file(path, &caller),
             Input::HttpFile { address, .. } => Session::http_file(address, FILE_ANSWER_MAX, &caller),
@@ -205,13 +212,11 @@ impl GstSource {
         }
     }
 
-    fn inspect(&self) -> Result<Wholeness, Diagnosis> {
+    fn inspect(&self) -> Result<Wholeness, FileFault> {
         let Input::File { path, .. } = &self.input else { return Ok(Wholeness::Whole) };
-        check_file(path, &self.shown)?;
-        let wholeness = container::inspect(path).map_err(|error| {
-            Diagnosis::new(&codes::FILE_MISSING, &self.shown, error, "check the disk or network it is on")
-        })?;
-        faults::unusable_file(&self.shown, wholeness).map_or(Ok(wholeness), Err)
+        check_file(path).map_err(FileFault::File)?;
+        let wholeness = container::inspect(path).map_err(FileFault::Uninspected)?;
+        FileFault::of_lengths(wholeness).map_or(Ok(wholeness), Err)
     }
 
     fn pts_clock(&self) -> PtsClock {
@@ -245,11 +250,11 @@ impl GstSource {
                 let seconds = bound.as_secs();
                 return Err(match (&self.input, wholeness) {
                     (Input::File { .. }, Wholeness::Cut { promised, held }) => {
-                        SourceError::Permanent(faults::cut_off(&self.shown, promised, held))
+                        FileFault::CutOff { promised, held }.about(&self.shown)
                     }
-                    (Input::File { .. }, _) => faults::file_silent(&self.shown, seconds),
-                    (Input::Csi(_), _) => faults::csi_silent(&self.shown, seconds),
-                    _ => faults::server_silent(&self.shown, seconds),
+                    (Input::File { .. }, _) => FileFault::Silent { seconds }.about(&self.shown),
+                    (Input::Csi(_), _) => CsiFault::Silent { seconds }.about(&self.shown),
+                    _ => ServerFault::Silent { seconds }.about(&self.shown),
                 });
             }
         }
@@ -286,10 +291,7 @@ impl GstSource {
         }
         match run.frame(sample, clock, now) {
             Ok(frame) => Ok(Poll::Frame(frame)),
-            Err(cause) => {
-                let next = "re-encode it as H.264 with 8-bit 4:2:0 colour";
-                Err(SourceError::Permanent(Diagnosis::new(&codes::SOURCE_DECODE, &self.shown, cause, next)))
-            }
+            Err(error) => Err(SourceError::Permanent(error.about(&self.shown))),
         }
     }
 
@@ -302,26 +304,24 @@ impl GstSource {
             _ => None,
         });
         let progress = if run.frames > 0 { Progress::Frames } else { Progress::Nothing };
-        let network = match (&self.input, error) {
+        match (&self.input, error) {
             (Input::Rtsp(_) | Input::HttpCamera(_), error) => {
-                Some(faults::server_end(&self.shown, self.input.protocol(), progress, &seen, error))
+                let fault = ServerFault::of_end(self.input.protocol(), progress, &seen, error);
+                return Err(fault.about(&self.shown));
             }
-            (Input::HttpFile { .. }, Some(error)) if faults::is_network(error) => Some(match progress {
-                Progress::Nothing => {
-                    faults::server_end(&self.shown, Protocol::Http, progress, &seen, Some(error))
-                }
-                Progress::Frames => faults::server_cut(&self.shown),
-            }),
-            (Input::Csi(_), error) => Some(faults::csi_end(&self.shown, error)),
-            _ => None,
-        };
-        if let Some(fault) = network {
-            return Err(fault);
+            (Input::HttpFile { .. }, Some(error)) if is_network(error) => {
+                let fault = match progress {
+                    Progress::Nothing => ServerFault::of_end(Protocol::Http, progress, &seen, Some(error)),
+                    Progress::Frames => ServerFault::FileLost,
+                };
+                return Err(fault.about(&self.shown));
+            }
+            (Input::Csi(_), error) => return Err(CsiFault::of_end(error).about(&self.shown)),
+            _ => {}
         }
         let error = error.map(|error| error.error());
-        let fault = faults::file_end(&self.shown, run.wholeness, progress, &seen, error.as_ref());
-        if let Some(fault) = fault {
-            return Err(fault);
+        if let Some(fault) = FileFault::of_end(run.wholeness, progress, &seen, error.as_ref()) {
+            return Err(fault.about(&self.shown));
         }
         // A pass without a frame would repeat at once, without end.
         if !self.input.repeats() || run.pass_frames == 0 {
@@ -332,7 +332,7 @@ impl GstSource {
         // Seeking needs a server that serves parts of a file, and few report correctly whether they do.
         let exact = matches!(self.input, Input::File { .. });
         if !exact || !run.session.rewind() {
-            let session = self.start().map_err(SourceError::Permanent)?;
+            let session = self.start()?;
             self.run.as_mut().expect("it is open").session = session;
         }
         Ok(Poll::Pending)
@@ -354,7 +354,7 @@ impl GstSource {
 }
 
 impl Run {
-    fn frame(&mut self, sample: &gst::Sample, clock: PtsClock, now: Nanos) -> Result<Frame, String> {
+    fn frame(&mut self, sample: &gst::Sample, clock: PtsClock, now: Nanos) -> Result<Frame, FrameError> {
         let raw = sample.buffer().and_then(|buffer| buffer.pts());
         let segment = sample.segment().and_then(|segment| segment.downcast_ref::<gst::ClockTime>());
         let media = match (raw, segment, clock) {
@@ -388,14 +388,16 @@ impl Source for GstSource {
     fn open(&mut self) -> Result<(), SourceError> {
         self.close();
         match self.input {
-            Input::HttpFile { .. } if self.given => return Err(faults::server_stalled(&self.shown)),
+            Input::HttpFile { .. } if self.given => {
+                return Err(ServerFault::FileStalled.about(&self.shown));
+            }
             Input::File { repeat: false, .. } if self.given => {
-                return Err(faults::file_stalled(&self.shown));
+                return Err(FileFault::Stalled.about(&self.shown));
             }
             _ => {}
         }
-        let wholeness = self.inspect().map_err(SourceError::Permanent)?;
-        let session = self.start().map_err(SourceError::Permanent)?;
+        let wholeness = self.inspect().map_err(|fault| fault.about(&self.shown))?;
+        let session = self.start()?;
         let builder = FrameBuilder::new(self.pts_clock(), Arc::clone(&self.lent));
         let timeline = Timeline::default();
         let pacer = Pacer::new(self.input.pace(), Arc::clone(&self.clock));

@@ -3,6 +3,7 @@
 //! Each fragment is one write, and once a second the file is synced to the disk. So a file that was not completed has
 //! all but its latest frames.
 
+use std::fmt;
 use std::fs::File;
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::FileExt;
@@ -47,7 +48,7 @@ pub(super) enum RecorderMessage {
 #[derive(Clone, Debug)]
 pub(super) struct RecorderSender {
     sender: Sender<RecorderMessage>,
-    fault: Arc<OnceLock<String>>,
+    error: Arc<OnceLock<RecordError>>,
     is_closed: Arc<AtomicBool>,
 }
 
@@ -73,8 +74,49 @@ impl RecorderSender {
     }
 
     /// Returns the reason why the file has failed, if it has.
-    pub(super) fn fault(&self) -> Option<&str> {
-        self.fault.get().map(String::as_str)
+    pub(super) fn error(&self) -> Option<RecordError> {
+        self.error.get().cloned()
+    }
+}
+
+/// Reason why a file is not completed.
+#[derive(Clone, Debug)]
+pub(super) enum RecordError {
+    /// The disk, or the user's share of it, is full.
+    NoSpace,
+    /// The file has the maximum size that this process may write.
+    FileTooLarge,
+    /// The encoder has changed its parameters, for which the head of the file was written.
+    OtherParameters,
+    /// Writing failed for another reason.
+    Io(Arc<io::Error>),
+    /// The rest of the file was not written within this time.
+    Stuck(Duration),
+}
+
+impl From<io::Error> for RecordError {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Self::NoSpace,
+            ErrorKind::FileTooLarge => Self::FileTooLarge,
+            _ => Self::Io(Arc::new(error)),
+        }
+    }
+}
+
+impl fmt::Display for RecordError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoSpace => f.write_str("there is no space left"),
+            Self::FileTooLarge => f.write_str("the file may not become larger (see `ulimit -f`)"),
+            Self::OtherParameters => {
+                f.write_str("it cannot be written (the encoder has changed its parameters)")
+            }
+            Self::Io(error) => write!(f, "it cannot be written ({error})"),
+            Self::Stuck(waited) => {
+                write!(f, "the rest of the file was not written within {} s", waited.as_secs())
+            }
+        }
     }
 }
 
@@ -91,12 +133,12 @@ impl Recorder {
     pub(super) fn start(file: File, track: Track, clock: Arc<dyn Clock>) -> io::Result<Self> {
         let (sender, coded) = channel(FRAMES_MAX, Arc::clone(&clock));
         let (end, ended) = channel(1, Arc::clone(&clock));
-        let entrance = RecorderSender { sender, fault: Arc::default(), is_closed: Arc::default() };
-        let fault = Arc::clone(&entrance.fault);
+        let entrance = RecorderSender { sender, error: Arc::default(), is_closed: Arc::default() };
+        let error = Arc::clone(&entrance.error);
         let writer = Writer::new(file, track, Arc::clone(&clock));
         thread::Builder::new().name("mp4".to_owned()).spawn(move || {
             if let Err(why) = writer.record(&coded) {
-                let _ = fault.set(cause(&why));
+                let _ = error.set(why);
             }
             drop((coded, end));
         })?;
@@ -109,21 +151,20 @@ impl Recorder {
         RecorderSender { is_closed: Arc::default(), ..self.entrance.clone() }
     }
 
-    /// Completes the file, within `wait`. Errors are causes.
-    pub(super) fn complete(self, wait: Duration) -> Result<(), String> {
+    /// Completes the file, within `wait`.
+    pub(super) fn complete(self, wait: Duration) -> Result<(), RecordError> {
         let deadline = self.clock.now() + wait;
-        let stuck = || format!("the rest of the file was not written within {} s", wait.as_secs());
         let sender = &self.entrance.sender;
         while let Err(TrySendError::Full(_)) = sender.try_send(RecorderMessage::End) {
             if self.clock.now() >= deadline {
-                return Err(stuck());
+                return Err(RecordError::Stuck(wait));
             }
             sender.wait_for_room(Some(deadline));
         }
         if self.ended.receive(Some(deadline)) == Err(RecvTimeoutError::Timeout) {
-            return Err(stuck());
+            return Err(RecordError::Stuck(wait));
         }
-        self.entrance.fault().map_or(Ok(()), |fault| Err(fault.to_owned()))
+        self.entrance.error().map_or(Ok(()), Err)
     }
 }
 
@@ -174,8 +215,8 @@ impl Writer {
     }
 
     /// Records until the end, or until the disk is full. In both cases the duration is written into the file.
-    fn record(mut self, coded: &Receiver<RecorderMessage>) -> io::Result<()> {
-        let taken = self.run(coded).and_then(|()| self.write_pending(None, self.clock.now()));
+    fn record(mut self, coded: &Receiver<RecorderMessage>) -> Result<(), RecordError> {
+        let taken = self.run(coded).and_then(|()| Ok(self.write_pending(None, self.clock.now())?));
         if self.is_regular && self.written > 0 {
             // All frames play without this table, so a failure here is not an error.
             if taken.is_ok() && self.index.len() <= INDEX_ENTRIES_MAX {
@@ -184,10 +225,10 @@ impl Writer {
             let (offset, bytes) = boxes::duration(&self.head, self.end);
             let _ = self.file.write_all_at(&bytes, offset);
         }
-        taken.and_then(|()| self.sync())
+        taken.and_then(|()| Ok(self.sync()?))
     }
 
-    fn run(&mut self, coded: &Receiver<RecorderMessage>) -> io::Result<()> {
+    fn run(&mut self, coded: &Receiver<RecorderMessage>) -> Result<(), RecordError> {
         loop {
             let dues = [
                 self.pending_since.map(|since| since + FRAGMENT_WAIT_MAX),
@@ -212,9 +253,9 @@ impl Writer {
 
     /// Sets the decoder's configuration. An encoder that starts again must use the same parameters, because the head
     /// was written for them.
-    fn configure(&mut self, config: Vec<u8>) -> io::Result<()> {
+    fn configure(&mut self, config: Vec<u8>) -> Result<(), RecordError> {
         if !self.config.is_empty() && self.config != config {
-            return Err(io::Error::other("the encoder has changed its parameters"));
+            return Err(RecordError::OtherParameters);
         }
         self.config = config;
         Ok(())
@@ -281,14 +322,6 @@ impl Writer {
     }
 }
 
-fn cause(why: &io::Error) -> String {
-    match why.kind() {
-        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => "there is no space left".to_owned(),
-        ErrorKind::FileTooLarge => "the file may not become larger (see `ulimit -f`)".to_owned(),
-        _ => format!("it cannot be written ({why})"),
-    }
-}
-
 #[cfg(test)]
 #[expect(clippy::disallowed_methods, reason = "the test waits for real threads or processes")]
 mod tests {
@@ -333,7 +366,7 @@ mod tests {
         assert!(!blocked.join().expect("it only sends"), "it was told that its frame is lost");
         assert!(!recorder.entrance().is_closed.load(Ordering::Relaxed), "the next encoder has its own");
         let why = recorder.complete(Duration::from_millis(100)).expect_err("nobody reads");
-        assert!(why.contains("was not written"), "{why}");
+        assert!(matches!(why, RecordError::Stuck(_)), "{why}");
         // The thread ends when the reader is dropped.
         drop(reader);
     }
@@ -365,6 +398,6 @@ mod tests {
             assert!(entrance.send(RecorderMessage::Config(config.to_vec())));
         }
         let why = recorder.complete(Duration::from_secs(10)).expect_err("two encoders that differ");
-        assert!(why.contains("parameters"), "{why}");
+        assert!(matches!(why, RecordError::OtherParameters), "{why}");
     }
 }

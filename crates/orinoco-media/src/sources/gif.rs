@@ -17,7 +17,7 @@ use super::images::decode_limits;
 #[cfg(test)]
 use super::suite::{Sample, Samples};
 use crate::cpu_time::with_cpu_time;
-use crate::local_file::check_file;
+use crate::local_file::{FileError, check_file};
 use crate::pace::Pacer;
 use crate::slots::SourceNeeds;
 
@@ -74,30 +74,20 @@ impl GifSource {
     }
 
     /// Starts decoding from the beginning.
-    fn start(&mut self) -> Result<(), Diagnosis> {
-        let file = File::open(&self.path).map_err(|error| self.damaged(&ImageError::IoError(error)))?;
+    fn start(&mut self) -> Result<(), GifError> {
+        let file = File::open(&self.path).map_err(ImageError::IoError)?;
         let (sender, images) = channel(IMAGES_MAX, Arc::clone(&self.clock));
         let clock = Arc::clone(&self.clock);
         let spawned =
             thread::Builder::new().name("gif".to_owned()).spawn(move || decode_all(file, &*clock, &sender));
-        spawned.map_err(|error| {
-            let next = "free some memory or processes";
-            let cause = format!("no thread can be started ({error})");
-            Diagnosis::new(&codes::SOURCE_OPEN, self.path.display(), cause, next)
-        })?;
+        spawned.map_err(GifError::NoThread)?;
         self.images = Some(images);
         self.pass_frames = 0;
         Ok(())
     }
 
-    fn damaged(&self, error: &ImageError) -> Diagnosis {
-        let (code, cause) = match error {
-            ImageError::IoError(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                (&codes::SOURCE_TRUNCATED, "the file was cut off".to_owned())
-            }
-            error => (&codes::SOURCE_DECODE, format!("its data is corrupt ({error})")),
-        };
-        Diagnosis::new(code, self.path.display(), cause, "copy it again")
+    fn failed(&self, error: &GifError) -> SourceError {
+        SourceError::Permanent(error.about(&self.path.display().to_string()))
     }
 
     /// Delivers the image as a frame, if it is due and a slot becomes free within `wait`.
@@ -114,11 +104,7 @@ impl GifSource {
         desc.pts = pts;
         slot.bytes = image.pixels.into_raw();
         let frame = Frame::new(desc, Slot::Owned(slot), self.clock.now());
-        let mut frame = frame.ok_or_else(|| {
-            let next = "copy it again";
-            let fault = Diagnosis::new(&codes::SOURCE_DECODE, self.path.display(), "it has no pixels", next);
-            SourceError::Permanent(fault)
-        })?;
+        let mut frame = frame.ok_or_else(|| self.failed(&GifError::NoPixels))?;
         frame.decode = Some(image.decode);
         frame.decode_cpu = Some(image.decode_cpu);
         self.next = self.next.saturating_add(image.delay_nanos);
@@ -127,13 +113,54 @@ impl GifSource {
     }
 }
 
+/// Reason why an animation is not played.
+#[derive(Debug)]
+enum GifError {
+    /// The file cannot be read.
+    File(FileError),
+    /// The operating system starts no thread that decodes.
+    NoThread(io::Error),
+    /// The file ends before its last image.
+    CutOff,
+    /// The data of an image cannot be decoded.
+    Corrupt(ImageError),
+    /// An image has no pixels.
+    NoPixels,
+}
+
+impl From<ImageError> for GifError {
+    fn from(error: ImageError) -> Self {
+        match error {
+            ImageError::IoError(error) if error.kind() == io::ErrorKind::UnexpectedEof => Self::CutOff,
+            error => Self::Corrupt(error),
+        }
+    }
+}
+
+impl GifError {
+    /// Converts the error to a fault of the file that is called `shown` in messages.
+    fn about(&self, shown: &str) -> Diagnosis {
+        let fault = |code, cause: &str| Diagnosis::new(code, shown, cause, "copy it again");
+        match self {
+            Self::File(error) => error.about(shown),
+            Self::NoThread(error) => {
+                let cause = format!("no thread can be started ({error})");
+                Diagnosis::new(&codes::SOURCE_OPEN, shown, cause, "free some memory or processes")
+            }
+            Self::CutOff => fault(&codes::SOURCE_TRUNCATED, "the file was cut off"),
+            Self::Corrupt(error) => fault(&codes::SOURCE_DECODE, &format!("its data is corrupt ({error})")),
+            Self::NoPixels => fault(&codes::SOURCE_DECODE, "it has no pixels"),
+        }
+    }
+}
+
 impl Source for GifSource {
     fn open(&mut self) -> Result<(), SourceError> {
         self.close();
-        check_file(&self.path, &self.path.display().to_string()).map_err(SourceError::Permanent)?;
+        check_file(&self.path).map_err(|error| self.failed(&GifError::File(error)))?;
         self.next = 0;
         self.pacer.restart();
-        self.start().map_err(SourceError::Permanent)
+        self.start().map_err(|error| self.failed(&error))
     }
 
     fn next(&mut self, wait: Duration) -> Result<Poll, SourceError> {
@@ -146,11 +173,11 @@ impl Source for GifSource {
             Ok(Ok(image)) => image,
             Ok(Err(error)) => {
                 self.images = None;
-                return Err(SourceError::Permanent(self.damaged(&error)));
+                return Err(self.failed(&error.into()));
             }
             Err(RecvTimeoutError::Timeout) => return Ok(Poll::Pending),
             Err(RecvTimeoutError::Disconnected) if self.repeat && self.pass_frames > 0 => {
-                self.start().map_err(SourceError::Permanent)?;
+                self.start().map_err(|error| self.failed(&error))?;
                 return Ok(Poll::Pending);
             }
             Err(RecvTimeoutError::Disconnected) => {
@@ -209,7 +236,7 @@ pub(super) static GIF: SourceDescriptor = SourceDescriptor {
     opens: |uri| matches!(uri.kind(), SourceKind::Video { path, .. } if is_gif(path)),
     // By its text it is a video.
     needs: |_, _| SourceNeeds::uncounted("decoder buffers"),
-    check: |uri| check_file(video_of(uri).0, &uri.to_string()),
+    check: |uri| check_file(video_of(uri).0).map_err(|error| error.about(&uri.to_string())),
     files: |uri| vec![video_of(uri).0.to_owned()],
     make: |uri, settings| {
         let (path, repeat, pace) = video_of(uri);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use image::metadata::Orientation;
-use image::{DynamicImage, ImageDecoder, ImageFormat, ImageReader, ImageResult, Limits};
+use image::{DynamicImage, ImageDecoder, ImageError, ImageFormat, ImageReader, ImageResult, Limits};
 use orinoco_core::{Clock, Diagnosis, FrameDesc, PixelFormat, Pts, codes};
 use orinoco_pipeline::{Frame, OwnedSlot, Poll, Slot, SlotPool, Source, SourceError};
 use orinoco_uri::{ImagePaths, Pace, SourceKind, SourceUri, is_video_name};
@@ -17,7 +17,7 @@ use crate::cpu_time::with_cpu_time;
 use crate::image_folder::{FOLDER_IMAGES_MAX, list_images};
 use crate::image_paths::{first_image, folder_of};
 use crate::jpeg;
-use crate::local_file::check_file;
+use crate::local_file::{FileError, check_file};
 use crate::pace::Pacer;
 use crate::slots::SourceNeeds;
 
@@ -91,9 +91,10 @@ impl Source for ImageSource {
         let first = first_image(&self.paths);
         let shown = first.path.display().to_string();
         if let ImagePaths::Folder(folder) = &self.paths {
-            self.listed = list_images(folder, &shown).map_err(SourceError::Permanent)?;
+            let listed = list_images(folder);
+            self.listed = listed.map_err(|error| SourceError::Permanent(error.about(&shown)))?;
         } else {
-            check_file(&first.path, &shown).map_err(SourceError::Permanent)?;
+            check_file(&first.path).map_err(|error| SourceError::Permanent(error.about(&shown)))?;
         }
         self.place = Place { first: first.number, done: 0, total: 0 };
         self.pacer.restart();
@@ -107,7 +108,8 @@ impl Source for ImageSource {
             return Ok(Poll::Waiting);
         }
         let Some(slot) = self.pool.take(wait, &*self.clock) else { return Ok(Poll::Waiting) };
-        let mut frame = decode_into(slot, &path, &*self.clock).map_err(SourceError::Permanent)?;
+        let decoded = decode_into(slot, &path, &*self.clock);
+        let mut frame = decoded.map_err(|error| SourceError::Permanent(error.about(&path)))?;
         frame.desc.pts = pts;
         self.place.done += 1;
         self.place.total += 1;
@@ -123,54 +125,115 @@ impl Source for ImageSource {
 
 /// Decodes the image at `path` into an upright RGB frame with its own memory.
 pub fn decode_image(path: &Path, clock: &dyn Clock) -> Result<Frame, Diagnosis> {
-    if path.is_dir() {
-        let shown = path.display();
-        let next = format!("name its images ({shown}/*.jpg), or use `orinoco run --source {shown}`");
-        return Err(Diagnosis::new(&codes::FILE_MISSING, shown, "it is a folder, not an image", next));
-    }
-    check_file(path, &path.display().to_string())?;
     let slot = SlotPool::new(1, 0).try_take().expect("a new pool has its slot");
-    decode_into(slot, path, clock)
+    let decoded = match path.is_dir() {
+        true => Err(DecodeError::Folder),
+        false => decode_into(slot, path, clock),
+    };
+    decoded.map_err(|error| error.about(path))
 }
 
-fn decode_into(mut slot: OwnedSlot, path: &Path, clock: &dyn Clock) -> Result<Frame, Diagnosis> {
+/// Reason why an image is not decoded.
+#[derive(Debug)]
+enum DecodeError {
+    /// A folder was named instead of an image.
+    Folder,
+    /// The file cannot be read.
+    File(FileError),
+    /// Reading failed after the file was opened.
+    Broken(io::Error),
+    /// The file is in no format that is known here.
+    UnknownFormat,
+    /// The format is known, but not this variant of it.
+    Unsupported,
+    /// The image is larger than [`SIDE_MAX`] or [`DECODE_BYTES_MAX`].
+    TooLarge,
+    /// The file ends before the image does.
+    CutOff,
+    /// The data cannot be decoded.
+    Corrupt(ImageError),
+    /// The image has no pixels.
+    NoPixels,
+}
+
+impl From<io::Error> for DecodeError {
+    fn from(error: io::Error) -> Self {
+        Self::Broken(error)
+    }
+}
+
+impl From<ImageError> for DecodeError {
+    fn from(error: ImageError) -> Self {
+        match error {
+            ImageError::Limits(_) => Self::TooLarge,
+            ImageError::Unsupported(_) => Self::Unsupported,
+            error => Self::Corrupt(error),
+        }
+    }
+}
+
+impl DecodeError {
+    /// Converts the error to a fault of the image at `path`.
+    fn about(&self, path: &Path) -> Diagnosis {
+        let shown = path.display().to_string();
+        let fault = |cause: &str, next: &str| Diagnosis::new(&codes::IMAGE_DECODE, &shown, cause, next);
+        let other = match is_video_name(path) {
+            true => "a video is for `orinoco run --source FILE`",
+            false => "save it again as PNG, JPEG or WebP",
+        };
+        match self {
+            Self::Folder => {
+                let next = format!("name its images ({shown}/*.jpg), or use `orinoco run --source {shown}`");
+                Diagnosis::new(&codes::FILE_MISSING, &shown, "it is a folder, not an image", next)
+            }
+            Self::File(error) => error.about(&shown),
+            Self::Broken(error) => fault(&error.to_string(), other),
+            Self::UnknownFormat => fault("it is not a PNG, JPEG or WebP image", other),
+            Self::Unsupported => fault("it is not a PNG, JPEG or WebP image that can be decoded", other),
+            Self::TooLarge => fault(
+                &format!("it is larger than {SIDE_MAX} pixels a side or {} MiB", DECODE_BYTES_MAX >> 20),
+                "scale it down, or cut it into parts",
+            ),
+            Self::CutOff => fault("the file was cut off", "copy it again"),
+            Self::Corrupt(error) => fault(&format!("it is corrupt ({error})"), other),
+            Self::NoPixels => fault("it has no pixels", other),
+        }
+    }
+}
+
+fn decode_into(mut slot: OwnedSlot, path: &Path, clock: &dyn Clock) -> Result<Frame, DecodeError> {
     let started = clock.now();
     let (image, cpu) = with_cpu_time(|| decode_rgb(path));
     let image = image?;
     let desc = FrameDesc::packed(PixelFormat::Rgb, image.width(), image.height());
     slot.bytes = image.into_raw();
     let arrived = clock.now();
-    let frame = Frame::new(desc, Slot::Owned(slot), arrived);
-    let mut frame = frame.ok_or_else(|| image_fault(path, "it has no pixels"))?;
+    let mut frame = Frame::new(desc, Slot::Owned(slot), arrived).ok_or(DecodeError::NoPixels)?;
     frame.decode = Some(arrived.since(started));
     frame.decode_cpu = Some(cpu);
     Ok(frame)
 }
 
-fn decode_rgb(path: &Path) -> Result<image::RgbImage, Diagnosis> {
+fn decode_rgb(path: &Path) -> Result<image::RgbImage, DecodeError> {
     // An image of a folder or a sequence may be a pipe, on which opening would block.
-    check_file(path, &path.display().to_string())?;
-    let unreadable = |error: io::Error| image_fault(path, &error.to_string());
+    check_file(path).map_err(DecodeError::File)?;
     let limits = decode_limits();
-    let file = BufReader::new(File::open(path).map_err(unreadable)?);
-    let mut reader = ImageReader::new(file).with_guessed_format().map_err(unreadable)?;
+    let file = BufReader::new(File::open(path)?);
+    let mut reader = ImageReader::new(file).with_guessed_format()?;
     reader.limits(limits.clone());
     let image = match reader.format() {
-        None => return Err(image_fault(path, "it is not a PNG, JPEG or WebP image")),
+        None => return Err(DecodeError::UnknownFormat),
         // Decoders of these formats decode the part that is there, and leave the rest grey.
         Some(format @ (ImageFormat::Jpeg | ImageFormat::WebP)) => {
             let mut bytes = Vec::new();
             let mut file = reader.into_inner().take(DECODE_BYTES_MAX + 1);
-            file.read_to_end(&mut bytes).map_err(unreadable)?;
+            file.read_to_end(&mut bytes)?;
             if bytes.len() as u64 > DECODE_BYTES_MAX {
-                return Err(too_large(path));
+                return Err(DecodeError::TooLarge);
             }
             let is_whole = if format == ImageFormat::Jpeg { jpeg::is_whole } else { webp_is_whole };
             if !is_whole(&bytes) {
-                return Err(Diagnosis {
-                    next: "copy it again".into(),
-                    ..image_fault(path, "the file was cut off")
-                });
+                return Err(DecodeError::CutOff);
             }
             let mut reader = ImageReader::with_format(Cursor::new(bytes), format);
             reader.limits(limits.clone());
@@ -178,22 +241,13 @@ fn decode_rgb(path: &Path) -> Result<image::RgbImage, Diagnosis> {
         }
         Some(_) => decode_upright(reader, limits),
     };
-    match image {
-        Ok(image) => Ok(image.into_rgb8()),
-        Err(image::ImageError::Limits(_)) => Err(too_large(path)),
-        Err(error) => Err(image_fault(path, &decode_cause(&error))),
-    }
+    Ok(image?.into_rgb8())
 }
 
 /// Whether a WebP file is as long as its header declares (RFC 9649, section 2.4).
 fn webp_is_whole(bytes: &[u8]) -> bool {
     let size = bytes.get(4..8).and_then(|size| size.first_chunk::<4>());
     size.is_none_or(|size| bytes.len() as u64 >= u64::from(u32::from_le_bytes(*size)) + 8)
-}
-
-fn too_large(path: &Path) -> Diagnosis {
-    let cause = format!("it is larger than {SIDE_MAX} pixels a side or {} MiB", DECODE_BYTES_MAX >> 20);
-    Diagnosis { next: "scale it down, or cut it into parts".into(), ..image_fault(path, &cause) }
 }
 
 /// Limits of what a decoder may take.
@@ -218,23 +272,6 @@ fn decode_upright(reader: ImageReader<impl BufRead + Seek>, limits: Limits) -> I
     Ok(image)
 }
 
-fn decode_cause(error: &image::ImageError) -> String {
-    match error {
-        image::ImageError::Unsupported(_) => {
-            "it is not a PNG, JPEG or WebP image that can be decoded".to_owned()
-        }
-        _ => format!("it is corrupt ({error})"),
-    }
-}
-
-fn image_fault(path: &Path, cause: &str) -> Diagnosis {
-    let next = match is_video_name(path) {
-        true => "a video is for `orinoco run --source FILE`",
-        false => "save it again as PNG, JPEG or WebP",
-    };
-    Diagnosis::new(&codes::IMAGE_DECODE, path.display(), cause, next)
-}
-
 /// Images, also those of a folder that only the file system knows to be one.
 pub(super) static IMAGES: SourceDescriptor = SourceDescriptor {
     scheme: None,
@@ -245,12 +282,14 @@ pub(super) static IMAGES: SourceDescriptor = SourceDescriptor {
         _ => SourceNeeds::uncounted("decoder buffers"),
     },
     check: |uri| match images_of(uri).paths {
-        ImagePaths::Folder(folder) => list_images(&folder, &uri.to_string()).map(|_| ()),
-        paths => check_file(&first_image(&paths).path, &uri.to_string()),
+        ImagePaths::Folder(folder) => {
+            list_images(&folder).map(drop).map_err(|error| error.about(&uri.to_string()))
+        }
+        paths => check_file(&first_image(&paths).path).map_err(|error| error.about(&uri.to_string())),
     },
     files: |uri| match images_of(uri).paths {
         // A folder that cannot be read is a fault of the source.
-        ImagePaths::Folder(folder) => list_images(&folder, &uri.to_string()).unwrap_or_default(),
+        ImagePaths::Folder(folder) => list_images(&folder).unwrap_or_default(),
         ImagePaths::One(path) => vec![path],
         ImagePaths::Numbered(ref numbered) => {
             let numbers =

@@ -1,3 +1,4 @@
+use std::fmt;
 use std::io::{self, BufRead, BufReader, IsTerminal, Read};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -5,7 +6,7 @@ use std::sync::mpsc::RecvTimeoutError;
 use std::thread;
 use std::time::Duration;
 
-use orinoco_core::{Clock, Code, ColorMatrix, ColorRange, Diagnosis, FrameDesc, PixelFormat, Pts, codes};
+use orinoco_core::{Clock, ColorMatrix, ColorRange, Diagnosis, FrameDesc, PixelFormat, Pts, codes};
 use orinoco_pipeline::{
     Frame, OwnedSlot, PixelAspect, Poll, Receiver, Sender, Slot, SlotPool, Source, SourceError, channel,
 };
@@ -66,7 +67,7 @@ enum Input {
 enum ReaderMessage {
     Frame(Frame),
     End,
-    Failed(Diagnosis),
+    Failed(RawError),
 }
 
 /// Form of a frame, and how many come in a second.
@@ -116,11 +117,14 @@ impl RawSource {
         self
     }
 
-    fn start(&mut self, reader: Box<dyn Read + Send>) -> Result<(), Diagnosis> {
+    fn failed(&self, error: &RawError) -> SourceError {
+        SourceError::Permanent(error.about(&self.shown))
+    }
+
+    fn start(&mut self, reader: Box<dyn Read + Send>) -> Result<(), RawError> {
         let (sender, steps) = channel(SLOTS_MAX + 1, Arc::clone(&self.clock));
         let reading = ReadingThread {
             input: BufReader::new(reader),
-            shown: self.shown.clone(),
             clock: Arc::clone(&self.clock),
             dropped: Arc::clone(&self.dropped),
             held_up: Arc::clone(&self.held_up),
@@ -131,27 +135,8 @@ impl RawSource {
         let spawned = thread::Builder::new().name("raw video".to_owned()).spawn(move || {
             reading.run(layout, &sender);
         });
-        spawned.map_err(|error| {
-            let next = "free some memory or processes";
-            Diagnosis::new(
-                &codes::SOURCE_OPEN,
-                &self.shown,
-                format!("no thread can be started ({error})"),
-                next,
-            )
-        })?;
+        spawned.map_err(RawError::NoThread)?;
         self.input = Input::Running(steps);
-        Ok(())
-    }
-
-    fn claim_stdin(&self) -> Result<(), Diagnosis> {
-        let fault = |cause, next| Err(Diagnosis::new(&codes::SOURCE_OPEN, &self.shown, cause, next));
-        if io::stdin().is_terminal() {
-            return fault("nothing is piped into standard input", "pipe raw video into this command");
-        }
-        if STDIN_TAKEN.swap(true, Ordering::Relaxed) {
-            return fault("another stream reads standard input", "use stdin:// for one stream only");
-        }
         Ok(())
     }
 
@@ -172,10 +157,10 @@ impl Source for RawSource {
     fn open(&mut self) -> Result<(), SourceError> {
         match std::mem::replace(&mut self.input, Input::Over) {
             Input::Stdin => {
-                self.claim_stdin().map_err(SourceError::Permanent)?;
-                self.start(Box::new(io::stdin())).map_err(SourceError::Permanent)?;
+                claim_stdin().map_err(|error| self.failed(&error))?;
+                self.start(Box::new(io::stdin())).map_err(|error| self.failed(&error))?;
             }
-            Input::Reader(reader) => self.start(reader).map_err(SourceError::Permanent)?,
+            Input::Reader(reader) => self.start(reader).map_err(|error| self.failed(&error))?,
             other => self.input = other,
         }
         Ok(())
@@ -199,9 +184,9 @@ impl Source for RawSource {
         match step {
             ReaderMessage::Frame(frame) => return Ok(self.deliver(frame, left)),
             ReaderMessage::End => {}
-            ReaderMessage::Failed(fault) => {
+            ReaderMessage::Failed(error) => {
                 self.input = Input::Over;
-                return Err(SourceError::Permanent(fault));
+                return Err(self.failed(&error));
             }
         }
         self.input = Input::Over;
@@ -216,6 +201,85 @@ impl Source for RawSource {
     }
 }
 
+/// Takes standard input for one source.
+fn claim_stdin() -> Result<(), RawError> {
+    if io::stdin().is_terminal() {
+        return Err(RawError::Terminal);
+    }
+    if STDIN_TAKEN.swap(true, Ordering::Relaxed) {
+        return Err(RawError::Taken);
+    }
+    Ok(())
+}
+
+/// Reason why no video is read from a pipe.
+#[derive(Debug)]
+enum RawError {
+    /// Standard input is a terminal: nothing is piped into it.
+    Terminal,
+    /// Another source reads standard input.
+    Taken,
+    /// The operating system starts no thread that reads.
+    NoThread(io::Error),
+    /// The input ended before the first frame.
+    Empty,
+    /// The input ended within frame `number`, of which it has `read` of `wanted` bytes.
+    Short { number: u64, read: usize, wanted: usize },
+    /// The input cannot be read any more.
+    Broken(io::Error),
+    /// The input does not begin like Y4M video.
+    NotY4m,
+    /// The header of the Y4M video is not accepted.
+    Y4mHead(Y4mError),
+    /// A frame of Y4M video has no line before it.
+    NoFrameMark,
+}
+
+impl From<io::Error> for RawError {
+    fn from(error: io::Error) -> Self {
+        Self::Broken(error)
+    }
+}
+
+impl RawError {
+    /// Converts the error to a fault of the source that is called `shown` in messages.
+    fn about(&self, shown: &str) -> Diagnosis {
+        let fault = |code, cause: &str, next: &str| Diagnosis::new(code, shown, cause, next);
+        let unopened = |cause: &str, next: &str| fault(&codes::SOURCE_OPEN, cause, next);
+        let feeder = "check the command that feeds it";
+        match self {
+            Self::Terminal => {
+                unopened("nothing is piped into standard input", "pipe raw video into this command")
+            }
+            Self::Taken => {
+                unopened("another stream reads standard input", "use stdin:// for one stream only")
+            }
+            Self::NoThread(error) => {
+                unopened(&format!("no thread can be started ({error})"), "free some memory or processes")
+            }
+            Self::Empty => fault(&codes::SOURCE_NO_VIDEO, "it ended before the first frame", feeder),
+            Self::Short { number, read, wanted } => fault(
+                &codes::SOURCE_TRUNCATED,
+                &format!("its last frame (number {number}) has {read} of {wanted} bytes"),
+                "check format, width and height, and that the command that feeds it was not cut off",
+            ),
+            Self::Broken(error) => {
+                fault(&codes::SOURCE_DECODE, &format!("it cannot be read ({error})"), feeder)
+            }
+            Self::NotY4m => unopened(
+                "it is not Y4M: it does not begin with YUV4MPEG2",
+                "feed it from `ffmpeg -f yuv4mpegpipe -`, or say the format, width and height",
+            ),
+            Self::Y4mHead(error) => {
+                unopened(&error.to_string(), "feed it from `ffmpeg -pix_fmt yuv420p -f yuv4mpegpipe -`")
+            }
+            Self::NoFrameMark => {
+                fault(&codes::SOURCE_DECODE, "a Y4M frame does not begin with FRAME", feeder)
+            }
+        }
+    }
+}
+
 impl Drop for RawSource {
     fn drop(&mut self) {
         self.dropped.store(true, Ordering::Relaxed);
@@ -225,7 +289,6 @@ impl Drop for RawSource {
 /// State of the reading thread.
 struct ReadingThread {
     input: BufReader<Box<dyn Read + Send>>,
-    shown: String,
     clock: Arc<dyn Clock>,
     dropped: Arc<AtomicBool>,
     held_up: Arc<AtomicBool>,
@@ -237,14 +300,14 @@ impl ReadingThread {
     fn run(mut self, layout: RawLayout, steps: &Sender<ReaderMessage>) {
         let last = match self.read_all(layout, steps) {
             Ok(()) => ReaderMessage::End,
-            Err(fault) => ReaderMessage::Failed(fault),
+            Err(error) => ReaderMessage::Failed(error),
         };
         // Sending fails only when the receiver is gone.
         let _ = steps.send(last);
     }
 
     /// Reads to the end, or until the source is dropped.
-    fn read_all(&mut self, layout: RawLayout, steps: &Sender<ReaderMessage>) -> Result<(), Diagnosis> {
+    fn read_all(&mut self, layout: RawLayout, steps: &Sender<ReaderMessage>) -> Result<(), RawError> {
         let stream = match layout {
             RawLayout::Frames(frames) => {
                 Stream { desc: frames.desc(), rate: frames.rate, aspect: PixelAspect::SQUARE }
@@ -258,12 +321,12 @@ impl ReadingThread {
         for number in 0.. {
             let Some(slot) = self.take_slot(&pool) else { return Ok(()) };
             if layout == RawLayout::Y4m && !self.read_y4m_frame_head()? {
-                return self.check_any(number);
+                return check_any(number);
             }
             let Some(frame) = self.read_frame(slot, &stream, number)? else {
                 return match layout {
-                    RawLayout::Frames(_) => self.check_any(number),
-                    RawLayout::Y4m => Err(self.short(number, 0, bytes)),
+                    RawLayout::Frames(_) => check_any(number),
+                    RawLayout::Y4m => Err(RawError::Short { number, read: 0, wanted: bytes }),
                 };
             };
             if steps.send(ReaderMessage::Frame(frame)).is_err() {
@@ -292,15 +355,14 @@ impl ReadingThread {
         mut slot: OwnedSlot,
         stream: &Stream,
         number: u64,
-    ) -> Result<Option<Frame>, Diagnosis> {
+    ) -> Result<Option<Frame>, RawError> {
         let wanted = slot.bytes.len();
-        let read = fill(&mut self.input, &mut slot.bytes, &self.dropped, &*self.clock);
-        let read = read.map_err(|error| self.broken(&error))?;
+        let read = fill(&mut self.input, &mut slot.bytes, &self.dropped, &*self.clock)?;
         if read == 0 {
             return Ok(None);
         }
         if read < wanted {
-            return Err(self.short(number, read, wanted));
+            return Err(RawError::Short { number, read, wanted });
         }
         let desc = FrameDesc { pts: Pts(stream.rate.nanos(number)), ..stream.desc };
         let frame = Frame::new(desc, Slot::Owned(slot), self.clock.now());
@@ -309,60 +371,24 @@ impl ReadingThread {
         Ok(Some(frame))
     }
 
-    /// Checks that there was at least one frame before the end.
-    fn check_any(&self, frames: u64) -> Result<(), Diagnosis> {
-        if frames > 0 { Ok(()) } else { Err(self.empty()) }
-    }
-
-    fn empty(&self) -> Diagnosis {
-        let next = "check the command that feeds it";
-        self.fault(&codes::SOURCE_NO_VIDEO, "it ended before the first frame", next)
-    }
-
-    fn short(&self, number: u64, read: usize, wanted: usize) -> Diagnosis {
-        let cause = format!("its last frame (number {number}) has {read} of {wanted} bytes");
-        let next = "check format, width and height, and that the command that feeds it was not cut off";
-        self.fault(&codes::SOURCE_TRUNCATED, &cause, next)
-    }
-
-    fn broken(&self, error: &io::Error) -> Diagnosis {
-        let cause = format!("it cannot be read ({error})");
-        self.fault(&codes::SOURCE_DECODE, &cause, "check the command that feeds it")
-    }
-
-    fn fault(&self, code: &'static Code, cause: &str, next: &str) -> Diagnosis {
-        Diagnosis::new(code, &self.shown, cause, next)
-    }
-
-    fn read_y4m_head(&mut self) -> Result<Stream, Diagnosis> {
-        let Some(line) = self.read_line()? else { return Err(self.empty()) };
-        let Some(text) = line.strip_prefix("YUV4MPEG2") else {
-            let next = "feed it from `ffmpeg -f yuv4mpegpipe -`, or say the format, width and height";
-            return Err(self.fault(
-                &codes::SOURCE_OPEN,
-                "it is not Y4M: it does not begin with YUV4MPEG2",
-                next,
-            ));
-        };
-        let next = "feed it from `ffmpeg -pix_fmt yuv420p -f yuv4mpegpipe -`";
-        parse_y4m_head(text).map_err(|cause| self.fault(&codes::SOURCE_OPEN, &cause, next))
+    fn read_y4m_head(&mut self) -> Result<Stream, RawError> {
+        let line = self.read_line()?.ok_or(RawError::Empty)?;
+        let text = line.strip_prefix("YUV4MPEG2").ok_or(RawError::NotY4m)?;
+        parse_y4m_head(text).map_err(RawError::Y4mHead)
     }
 
     /// Reads the line before a frame; `false` at the end of the input.
-    fn read_y4m_frame_head(&mut self) -> Result<bool, Diagnosis> {
+    fn read_y4m_frame_head(&mut self) -> Result<bool, RawError> {
         match self.read_line()? {
             None => Ok(false),
             Some(line) if line == "FRAME" || line.starts_with("FRAME ") => Ok(true),
-            Some(_) => {
-                let next = "check the command that feeds it";
-                Err(self.fault(&codes::SOURCE_DECODE, "a Y4M frame does not begin with FRAME", next))
-            }
+            Some(_) => Err(RawError::NoFrameMark),
         }
     }
 
     /// Reads a line without its end; bytes that are not text are replaced. Returns `None` at the end of the input. A
     /// line without an end, or longer than any header, is returned as far as it was read.
-    fn read_line(&mut self) -> Result<Option<String>, Diagnosis> {
+    fn read_line(&mut self) -> io::Result<Option<String>> {
         let mut line = Vec::new();
         loop {
             let left = LINE_MAX.saturating_sub(line.len() as u64);
@@ -373,7 +399,7 @@ impl ReadingThread {
                     }
                     pause(RETRY_WAIT, &*self.clock);
                 }
-                Err(error) => return Err(self.broken(&error)),
+                Err(error) => return Err(error),
                 Ok(_) => break,
             }
         }
@@ -386,12 +412,34 @@ impl ReadingThread {
     }
 }
 
-/// Parses the fields after `YUV4MPEG2`: ` W640 H480 F30:1 A1:1 C420jpeg XCOLORRANGE=FULL`, in any order. The error is a
-/// cause.
-fn parse_y4m_head(text: &str) -> Result<Stream, String> {
-    let side = |name: &str, text: &str| {
+/// Reason why a Y4M header is not accepted.
+#[derive(Debug, PartialEq, Eq)]
+enum Y4mError {
+    /// The width or height, by this `name`, is not a number from 1 to [`Y4M_SIDE_MAX`].
+    Side { name: &'static str, value: String },
+    /// The frames have this format, not 8-bit 4:2:0.
+    Format(String),
+    /// The width or the height is missing.
+    NoSize,
+}
+
+impl fmt::Display for Y4mError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Side { name, value } => {
+                write!(f, "its header has the {name} `{value}`, not 1 to {Y4M_SIDE_MAX} pixels")
+            }
+            Self::Format(format) => write!(f, "its frames are `{format}`, not 8-bit 4:2:0"),
+            Self::NoSize => f.write_str("its header has no width and height"),
+        }
+    }
+}
+
+/// Parses the fields after `YUV4MPEG2`: ` W640 H480 F30:1 A1:1 C420jpeg XCOLORRANGE=FULL`, in any order.
+fn parse_y4m_head(text: &str) -> Result<Stream, Y4mError> {
+    let side = |name: &'static str, text: &str| {
         let number = text.parse().ok().filter(|number| (1..=Y4M_SIDE_MAX).contains(number));
-        number.ok_or_else(|| format!("its header has the {name} `{text}`, not 1 to {Y4M_SIDE_MAX} pixels"))
+        number.ok_or_else(|| Y4mError::Side { name, value: text.to_owned() })
     };
     let mut aspect = PixelAspect::SQUARE;
     let (mut width, mut height, mut rate, mut format, mut range) =
@@ -412,14 +460,14 @@ fn parse_y4m_head(text: &str) -> Result<Stream, String> {
             format = match text {
                 "420" | "420jpeg" | "420mpeg2" | "420paldv" => PixelFormat::I420,
                 "mono" => PixelFormat::Gray8,
-                _ => return Err(format!("its frames are `{text}`, not 8-bit 4:2:0")),
+                _ => return Err(Y4mError::Format(text.to_owned())),
             };
         } else if field == "XCOLORRANGE=FULL" {
             range = ColorRange::Full;
         }
     }
     let (Some(width), Some(height)) = (width, height) else {
-        return Err("its header has no width and height".to_owned());
+        return Err(Y4mError::NoSize);
     };
     let mut desc = FrameDesc::packed(format, width, height);
     if format.is_yuv() {
@@ -431,6 +479,11 @@ fn parse_y4m_head(text: &str) -> Result<Stream, String> {
 fn parse_y4m_rate(text: &str) -> Option<Rate> {
     let (frames, seconds) = text.split_once(':')?;
     Rate::from_terms(frames, seconds)
+}
+
+/// Checks that there was at least one frame before the end.
+fn check_any(frames: u64) -> Result<(), RawError> {
+    if frames > 0 { Ok(()) } else { Err(RawError::Empty) }
 }
 
 /// Fills `buffer` up to the end of the input, or until the source is dropped.

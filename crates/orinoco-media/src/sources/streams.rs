@@ -24,7 +24,7 @@ pub(super) static STREAMS: SourceDescriptor = SourceDescriptor {
     },
     needs: |_, _| SourceNeeds::uncounted("decoder buffers"),
     check: |uri| match uri.kind() {
-        SourceKind::Video { path, .. } => check_file(path, &uri.to_string()),
+        SourceKind::Video { path, .. } => check_file(path).map_err(|error| error.about(&uri.to_string())),
         _ => Ok(()),
     },
     files: |uri| match uri.kind() {
