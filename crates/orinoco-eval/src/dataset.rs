@@ -1,22 +1,27 @@
 //! Labelled datasets in the usual folder layouts.
 
 mod coco;
+mod errors;
 mod folders;
 mod labels;
 mod yolo;
 
 use std::path::Path;
 
-use orinoco_core::{Diagnosis, WithSubject, codes};
+use orinoco_core::Diagnosis;
 
+use self::errors::DatasetError;
 pub(crate) use self::labels::TABLES;
-use self::labels::unknown;
-pub use self::labels::{Dataset, DatasetKind, Item, LabelledBox, Labels, list_images};
+pub use self::labels::{Dataset, DatasetKind, FolderError, Item, LabelledBox, Labels, list_images};
 
 impl Dataset {
     /// Reads the dataset in `dir`. Its layout is recognised by the files in it.
     pub fn open(dir: &Path) -> Result<Self, Diagnosis> {
-        std::fs::read_dir(dir).about(&codes::FILE_MISSING, dir.display(), "name the folder of a dataset")?;
+        Ok(Self::read(dir)?)
+    }
+
+    fn read(dir: &Path) -> Result<Self, DatasetError> {
+        std::fs::read_dir(dir).map_err(|error| DatasetError::NotFound(dir.to_owned(), error))?;
         let dataset = if let Some(instances) = coco::instances(dir) {
             coco::read(dir, &instances)?
         } else if dir.join("images").is_dir() && dir.join("masks").is_dir() {
@@ -27,12 +32,12 @@ impl Dataset {
             folders::read_table(dir)?
         } else if dir.join("images").is_dir() {
             // Without this, `images` would be taken for the only class of a folder of classes.
-            return Err(unknown(dir, "it has images/, but no labels/, masks/ or instances.json"));
+            return Err(DatasetError::NoLabels(dir.to_owned()));
         } else {
             folders::read_classes(dir)?
         };
         if dataset.items.is_empty() {
-            return Err(unknown(dir, "no labelled image was found in it"));
+            return Err(DatasetError::Empty(dir.to_owned()));
         }
         Ok(dataset)
     }
@@ -40,7 +45,7 @@ impl Dataset {
     /// Reads the classes of the pixels in `mask`, an image of 8-bit values (grey or palette indices), with its width
     /// and height.
     pub fn read_mask(mask: &Path) -> Result<(Vec<u8>, (u32, u32)), Diagnosis> {
-        folders::read_mask(mask)
+        folders::read_mask(mask).map_err(|error| error.about(mask))
     }
 }
 

@@ -14,4 +14,4 @@ pub mod references;
 pub mod segmentation;
 
 pub use confusion::Confusion;
-pub use dataset::{Dataset, DatasetKind, Item, LabelledBox, Labels, list_images};
+pub use dataset::{Dataset, DatasetKind, FolderError, Item, LabelledBox, Labels, list_images};

@@ -5,6 +5,7 @@
 //! words). [`Rules`] removes the rows that the challenge leaves out; [`Folder`] is a sequence on disk.
 
 mod clear;
+mod errors;
 mod folder;
 mod hota;
 mod identity;

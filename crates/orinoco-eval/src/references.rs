@@ -7,19 +7,20 @@
 mod npy;
 
 use std::fs::File;
-use std::io::Read;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use orinoco_core::{Diagnosis, WithSubject, codes};
+use orinoco_core::{Diagnosis, codes};
 use zip::ZipArchive;
+use zip::result::ZipError;
 
 pub use npy::Array;
+use npy::ArrayError;
 
 /// Prefix of the arrays that are outputs of the graph.
 const OUTPUT: &str = "out_";
 /// Maximum size of one array, in bytes. Outputs of an image model have some megabytes.
 const ARRAY_BYTES_MAX: u64 = 512 << 20;
-const NEXT: &str = "store it with numpy.savez";
 
 /// A stored input with reference outputs.
 #[derive(Clone, Debug, PartialEq)]
@@ -60,25 +61,61 @@ pub fn read(folder: &Path) -> Result<Vec<Reference>, Diagnosis> {
     let mut files: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
     files.retain(|file| file.extension().is_some_and(|extension| extension == "npz"));
     files.sort();
-    let references = files.iter().map(|file| read_archive(file));
+    let read = |file: &PathBuf| read_archive(file).map_err(|error| error.about(file));
+    let references = files.iter().map(read);
     Ok(references.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
 }
 
-fn read_archive(file: &Path) -> Result<Option<Reference>, Diagnosis> {
-    let fault = |cause: String| Diagnosis::new(&codes::DATASET, file.display(), cause, NEXT);
-    let opened = File::open(file).about(&codes::FILE_MISSING, file.display(), "check its permissions")?;
-    let mut archive = ZipArchive::new(opened).map_err(|why| fault(why.to_string()))?;
+/// Reason why an archive is not read.
+#[derive(Debug)]
+enum ArchiveError {
+    /// The file cannot be opened.
+    Unopened(io::Error),
+    /// The file is not an archive, or one of its entries cannot be found.
+    Zip(ZipError),
+    /// The bytes of the array `name` cannot be read.
+    Broken { name: String, error: io::Error },
+    /// The array `name` is not accepted.
+    Array { name: String, error: ArrayError },
+}
+
+impl From<ZipError> for ArchiveError {
+    fn from(error: ZipError) -> Self {
+        Self::Zip(error)
+    }
+}
+
+impl ArchiveError {
+    /// Converts the error to a fault of `file`.
+    fn about(&self, file: &Path) -> Diagnosis {
+        let fault = |cause: String| {
+            Diagnosis::new(&codes::DATASET, file.display(), cause, "store it with numpy.savez")
+        };
+        match self {
+            Self::Unopened(error) => {
+                Diagnosis::new(&codes::FILE_MISSING, file.display(), error, "check its permissions")
+            }
+            Self::Zip(error) => fault(error.to_string()),
+            Self::Broken { name, error } => fault(format!("array `{name}`: {error}")),
+            Self::Array { name, error } => fault(format!("array `{name}` {error}")),
+        }
+    }
+}
+
+fn read_archive(file: &Path) -> Result<Option<Reference>, ArchiveError> {
+    let opened = File::open(file).map_err(ArchiveError::Unopened)?;
+    let mut archive = ZipArchive::new(opened)?;
     let (mut input, mut outputs) = (None, Vec::new());
     for index in 0..archive.len() {
-        let mut entry = archive.by_index(index).map_err(|why| fault(why.to_string()))?;
+        let mut entry = archive.by_index(index)?;
         let name = entry.name().trim_end_matches(".npy").to_owned();
         if !(name == "input_u8" || name == "input" || name.starts_with(OUTPUT)) {
             continue;
         }
         let mut bytes = Vec::new();
         let read = (&mut entry).take(ARRAY_BYTES_MAX).read_to_end(&mut bytes);
-        read.map_err(|why| fault(format!("array `{name}`: {why}")))?;
-        let array = npy::parse(&bytes).map_err(|why| fault(format!("array `{name}` {why}")))?;
+        read.map_err(|error| ArchiveError::Broken { name: name.clone(), error })?;
+        let array = npy::parse(&bytes).map_err(|error| ArchiveError::Array { name: name.clone(), error })?;
         match name.strip_prefix(OUTPUT) {
             Some(output) => outputs.push((output.to_owned(), array)),
             None if name == "input_u8" => input = Some(ReferenceInput::Image(array)),

@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use orinoco_core::{Diagnosis, WithSubject, codes};
 use serde::Deserialize;
 
+use super::errors::DatasetError;
 use super::labels::{ANNOTATIONS, Dataset, DatasetKind, Item, LabelledBox, Labels};
 
 #[derive(Deserialize)]
@@ -53,23 +53,21 @@ pub(super) fn instances(dir: &Path) -> Option<PathBuf> {
     found.into_iter().next()
 }
 
-pub(super) fn read(dir: &Path, instances: &Path) -> Result<Dataset, Diagnosis> {
-    let shown = instances.display();
+pub(super) fn read(dir: &Path, instances: &Path) -> Result<Dataset, DatasetError> {
+    let file = || instances.to_owned();
     let bytes = ANNOTATIONS.read(instances)?;
-    let next = "give images, annotations and categories as COCO's instances files have them";
-    let read: Instances = serde_json::from_slice(&bytes).about(&codes::DATASET, &shown, next)?;
-    let fault = |cause: String| Diagnosis::new(&codes::DATASET, &shown, cause, "correct the annotation");
+    let read: Instances =
+        serde_json::from_slice(&bytes).map_err(|error| DatasetError::Annotations(file(), error))?;
     // Category ids have gaps. Classes are numbered without gaps, in the order of the list.
     let classes: HashMap<i64, usize> =
         read.categories.iter().enumerate().map(|(index, category)| (category.id, index)).collect();
     let mut boxes: HashMap<i64, Vec<LabelledBox>> = HashMap::new();
     for (index, annotation) in read.annotations.iter().enumerate() {
-        let class = classes.get(&annotation.category_id);
-        let class = class.ok_or_else(|| {
-            fault(format!(
-                "annotation {index} is of category {}, which is not in the list",
-                annotation.category_id
-            ))
+        let category = annotation.category_id;
+        let class = classes.get(&category).ok_or_else(|| DatasetError::UnknownCategory {
+            file: file(),
+            annotation: index,
+            category,
         })?;
         let [_, _, w, h] = annotation.bbox;
         boxes.entry(annotation.image_id).or_default().push(LabelledBox {
@@ -84,7 +82,7 @@ pub(super) fn read(dir: &Path, instances: &Path) -> Result<Dataset, Diagnosis> {
     let mut items: Vec<Item> = Vec::with_capacity(read.images.len());
     for image in &read.images {
         let path = folder.join(&image.file_name);
-        std::fs::metadata(&path).about(&codes::FILE_MISSING, path.display(), "put the image there")?;
+        std::fs::metadata(&path).map_err(|error| DatasetError::NoImage(path.clone(), error))?;
         items.push(Item { image: path, labels: Labels::Boxes(boxes.remove(&image.id).unwrap_or_default()) });
     }
     let classes = read.categories.into_iter().map(|category| category.name).collect();

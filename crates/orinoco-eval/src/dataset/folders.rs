@@ -3,19 +3,18 @@
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
-use orinoco_config::FileKind;
-use orinoco_core::{Diagnosis, WithSubject, codes};
+use orinoco_config::{FileKind, ReadError};
+use orinoco_core::{Diagnosis, codes};
 
-use super::labels::{
-    Dataset, DatasetKind, Item, Labels, TABLES, bad_line, class_names, list_images, unknown,
-};
+use super::errors::{DatasetError, RowError};
+use super::labels::{Dataset, DatasetKind, FolderError, Item, Labels, TABLES, class_names, list_images};
 
 /// Maximum number of pixels of a mask: that of the largest photos. The header of a damaged file may have any size.
 const MASK_PIXELS_MAX: u64 = 1 << 28;
 
 /// Reads a dataset of `<class>/<image>`, with classes in the order of their names.
-pub(super) fn read_classes(dir: &Path) -> Result<Dataset, Diagnosis> {
-    let entries = std::fs::read_dir(dir).about(&codes::FILE_MISSING, dir.display(), "check the folder")?;
+pub(super) fn read_classes(dir: &Path) -> Result<Dataset, DatasetError> {
+    let entries = std::fs::read_dir(dir).map_err(|error| FolderError::new(dir, error))?;
     let mut folders: Vec<PathBuf> =
         entries.flatten().map(|entry| entry.path()).filter(|path| path.is_dir()).collect();
     folders.sort();
@@ -32,15 +31,14 @@ pub(super) fn read_classes(dir: &Path) -> Result<Dataset, Diagnosis> {
 
 /// Reads rows of `file,label`; the label is a class's name or number. Names are numbered in the order in which they
 /// appear.
-pub(super) fn read_table(dir: &Path) -> Result<Dataset, Diagnosis> {
+pub(super) fn read_table(dir: &Path) -> Result<Dataset, DatasetError> {
     let file = dir.join("labels.csv");
     let text = TABLES.read_text(&file)?;
     let mut classes: Vec<String> = Vec::new();
     let mut items = Vec::new();
     for (index, row) in text.lines().enumerate().filter(|(_, row)| !row.trim().is_empty()) {
-        let (name, label) = row
-            .split_once(',')
-            .ok_or_else(|| bad_line(&file, index + 1, "it has no comma between file and label"))?;
+        let wrong = |error| DatasetError::Row { file: file.clone(), line: index + 1, error };
+        let (name, label) = row.split_once(',').ok_or_else(|| wrong(RowError::NoComma))?;
         let image =
             [dir.join("images").join(name.trim()), dir.join(name.trim())].into_iter().find(|p| p.is_file());
         let Some(image) = image else {
@@ -48,7 +46,7 @@ pub(super) fn read_table(dir: &Path) -> Result<Dataset, Diagnosis> {
             if index == 0 {
                 continue;
             }
-            return Err(bad_line(&file, index + 1, format!("there is no image {}", name.trim())));
+            return Err(wrong(RowError::NoImage(name.trim().to_owned())));
         };
         let label = label.trim();
         let class = label.parse().unwrap_or_else(|_| {
@@ -63,7 +61,7 @@ pub(super) fn read_table(dir: &Path) -> Result<Dataset, Diagnosis> {
 }
 
 /// Reads `images/<name>.jpg` with `masks/<name>.png`.
-pub(super) fn read_masks(dir: &Path) -> Result<Dataset, Diagnosis> {
+pub(super) fn read_masks(dir: &Path) -> Result<Dataset, DatasetError> {
     let mask_of = |image: &Path| {
         dir.join("masks").join(image.file_stem().unwrap_or_default()).with_added_extension("png")
     };
@@ -71,7 +69,7 @@ pub(super) fn read_masks(dir: &Path) -> Result<Dataset, Diagnosis> {
     for image in list_images(&dir.join("images"))? {
         let mask = mask_of(&image);
         if !mask.is_file() {
-            return Err(unknown(dir, &format!("{} has no mask {}", image.display(), mask.display())));
+            return Err(DatasetError::NoMask { dir: dir.to_owned(), image, mask });
         }
         items.push(Item { image, labels: Labels::Mask(mask) });
     }
@@ -79,24 +77,57 @@ pub(super) fn read_masks(dir: &Path) -> Result<Dataset, Diagnosis> {
     Ok(Dataset { kind: DatasetKind::Masks, classes, items })
 }
 
-pub(super) fn read_mask(mask: &Path) -> Result<(Vec<u8>, (u32, u32)), Diagnosis> {
-    let next = "save it as a PNG of 8 bits, grey or with a palette, whose values are class ids";
-    let file = FileKind { noun: "a PNG file", next, ..TABLES }.open(mask)?;
+/// Next step where a mask is not read.
+const MASK_NEXT: &str = "save it as a PNG of 8 bits, grey or with a palette, whose values are class ids";
+
+/// Reason why a mask is not read.
+#[derive(Debug)]
+pub(super) enum MaskError {
+    /// The file cannot be opened.
+    File(ReadError),
+    /// The file is not a PNG image that can be decoded.
+    Png(png::DecodingError),
+    /// The pixels are not one value of 8 bits each.
+    Pixels(png::ColorType, png::BitDepth),
+    /// The mask has more than [`MASK_PIXELS_MAX`] pixels.
+    TooLarge { width: u32, height: u32 },
+}
+
+impl From<png::DecodingError> for MaskError {
+    fn from(error: png::DecodingError) -> Self {
+        Self::Png(error)
+    }
+}
+
+impl MaskError {
+    /// Converts the error to a fault of the file `mask`.
+    pub(super) fn about(self, mask: &Path) -> Diagnosis {
+        let cause = match self {
+            Self::File(error) => return error.into(),
+            Self::Png(error) => error.to_string(),
+            Self::Pixels(kind, depth) => format!("its pixels are {kind:?} of {depth:?} bits"),
+            Self::TooLarge { width, height } => format!("it has {width} by {height} pixels"),
+        };
+        Diagnosis::new(&codes::DATASET, mask.display(), cause, MASK_NEXT)
+    }
+}
+
+pub(super) fn read_mask(mask: &Path) -> Result<(Vec<u8>, (u32, u32)), MaskError> {
+    let kind = FileKind { noun: "a PNG file", next: MASK_NEXT, ..TABLES };
+    let file = kind.open(mask).map_err(MaskError::File)?;
     // No conversion: the indices of a palette are the classes, its colours are for people.
     let mut decoder = png::Decoder::new(BufReader::new(file));
     decoder.set_transformations(png::Transformations::IDENTITY);
-    let mut reader = decoder.read_info().about(&codes::DATASET, mask.display(), next)?;
+    let mut reader = decoder.read_info()?;
     let info = reader.info();
-    let (size, kind) = ((info.width, info.height), (info.color_type, info.bit_depth));
+    let (width, height, kind) = (info.width, info.height, (info.color_type, info.bit_depth));
     if !matches!(kind, (png::ColorType::Grayscale | png::ColorType::Indexed, png::BitDepth::Eight)) {
-        let cause = format!("its pixels are {:?} of {:?} bits", kind.0, kind.1);
-        return Err(Diagnosis::new(&codes::DATASET, mask.display(), cause, next));
+        return Err(MaskError::Pixels(kind.0, kind.1));
     }
-    if u64::from(size.0) * u64::from(size.1) > MASK_PIXELS_MAX {
-        let cause = format!("it has {} by {} pixels", size.0, size.1);
-        return Err(Diagnosis::new(&codes::DATASET, mask.display(), cause, next));
+    if u64::from(width) * u64::from(height) > MASK_PIXELS_MAX {
+        return Err(MaskError::TooLarge { width, height });
     }
-    let mut pixels = vec![0; size.0 as usize * size.1 as usize];
-    reader.next_frame(&mut pixels).about(&codes::DATASET, mask.display(), next)?;
-    Ok((pixels, size))
+    let mut pixels = vec![0; width as usize * height as usize];
+    reader.next_frame(&mut pixels)?;
+    Ok((pixels, (width, height)))
 }

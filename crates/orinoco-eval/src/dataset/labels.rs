@@ -1,9 +1,10 @@
 //! Types and readers that all layouts of a dataset share.
 
+use std::io;
 use std::path::{Path, PathBuf};
 
-use orinoco_config::FileKind;
-use orinoco_core::{Diagnosis, WithSubject, codes};
+use orinoco_config::{FileKind, ReadError};
+use orinoco_core::{Diagnosis, codes};
 
 /// File extensions of images.
 const IMAGE_EXTENSIONS: [&str; 4] = ["jpg", "jpeg", "png", "webp"];
@@ -20,7 +21,7 @@ pub(super) const ANNOTATIONS: FileKind =
     FileKind { noun: "COCO's annotations", bytes_max: 2 << 30, ..TABLES };
 
 /// The class names of `classes.txt`, one a line; none where there is no such file.
-pub(super) fn class_names(dir: &Path) -> Result<Vec<String>, Diagnosis> {
+pub(super) fn class_names(dir: &Path) -> Result<Vec<String>, ReadError> {
     let file = dir.join("classes.txt");
     let text = if file.exists() { TABLES.read_text(&file)? } else { String::new() };
     Ok(text.lines().map(|line| line.trim().to_owned()).filter(|line| !line.is_empty()).collect())
@@ -85,15 +86,30 @@ pub struct LabelledBox {
     pub crowd: bool,
 }
 
-pub(super) fn unknown(dir: &Path, cause: &str) -> Diagnosis {
-    let next = "lay it out as images/ with labels/ (YOLO), instances.json with images/ (COCO), images/ with masks/, \
-                labels.csv, a folder for each class, or img1/ with gt/gt.txt (MOTChallenge)";
-    Diagnosis::new(&codes::DATASET, dir.display(), cause, next)
+/// Folder that cannot be listed.
+#[derive(Debug)]
+pub struct FolderError {
+    /// Path of the folder.
+    pub dir: PathBuf,
+    /// Error of the file system.
+    pub error: io::Error,
+}
+
+impl FolderError {
+    pub(crate) fn new(dir: &Path, error: io::Error) -> Self {
+        Self { dir: dir.to_owned(), error }
+    }
+}
+
+impl From<FolderError> for Diagnosis {
+    fn from(FolderError { dir, error }: FolderError) -> Self {
+        Self::new(&codes::FILE_MISSING, dir.display(), error, "check the folder")
+    }
 }
 
 /// Returns the image files in `dir`, sorted by name.
-pub fn list_images(dir: &Path) -> Result<Vec<PathBuf>, Diagnosis> {
-    let entries = std::fs::read_dir(dir).about(&codes::FILE_MISSING, dir.display(), "check the folder")?;
+pub fn list_images(dir: &Path) -> Result<Vec<PathBuf>, FolderError> {
+    let entries = std::fs::read_dir(dir).map_err(|error| FolderError::new(dir, error))?;
     let is_image = |path: &PathBuf| {
         let extension = path.extension().and_then(|extension| extension.to_str());
         extension.is_some_and(|extension| IMAGE_EXTENSIONS.contains(&extension.to_ascii_lowercase().as_str()))
@@ -101,9 +117,4 @@ pub fn list_images(dir: &Path) -> Result<Vec<PathBuf>, Diagnosis> {
     let mut found: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).filter(is_image).collect();
     found.sort();
     Ok(found)
-}
-
-/// A fault of line `line` (from 1) of `file`.
-pub(super) fn bad_line(file: &Path, line: usize, cause: impl std::fmt::Display) -> Diagnosis {
-    Diagnosis::new(&codes::DATASET, format!("{}:{line}", file.display()), cause, "correct that line")
 }

@@ -4,9 +4,10 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use ini::Ini;
-use orinoco_core::{Diagnosis, WithSubject, codes};
+use orinoco_core::{Diagnosis, codes};
 
-use super::{PEDESTRIAN, Report, Row, Rules, Sequence, evaluate};
+use super::errors::{OpenError, RowsError};
+use super::{PEDESTRIAN, Report, Row, Rules, Sequence, evaluate, text};
 use crate::dataset::{TABLES, list_images};
 
 /// Description, images and labels of a sequence.
@@ -35,8 +36,7 @@ impl Folder {
         if is_sequence(dir) {
             return Ok(vec![Self::open(dir)?]);
         }
-        let next = "name the folder of a dataset";
-        let entries = std::fs::read_dir(dir).about(&codes::FILE_MISSING, dir.display(), next)?;
+        let entries = std::fs::read_dir(dir).map_err(|error| OpenError::NotFound(dir.to_owned(), error))?;
         let mut dirs: Vec<PathBuf> =
             entries.flatten().map(|entry| entry.path()).filter(|path| is_sequence(path)).collect();
         dirs.sort();
@@ -46,12 +46,19 @@ impl Folder {
     /// Reads the sequence in `dir`. Its images or its labels may be missing: that is a fault only where they are
     /// needed.
     pub fn open(dir: &Path) -> Result<Self, Diagnosis> {
+        Ok(Self::read(dir)?)
+    }
+
+    fn read(dir: &Path) -> Result<Self, OpenError> {
         let info = Info::read(&dir.join(INFO))?;
         let folder = dir.join(info.images.as_deref().unwrap_or(IMAGES));
         let images = numbered(&folder)?;
         let frames = count(dir, &folder, images.len(), info.frames)?;
         let file = dir.join(TRUTH);
-        let truth = if file.is_file() { Some(read_truth(&file, frames)?) } else { None };
+        let truth = match file.is_file() {
+            true => Some(read_truth(&file, frames).map_err(|error| OpenError::Labels(file, error))?),
+            false => None,
+        };
         // `.` has no name, but its full path does.
         let named = dir.canonicalize().unwrap_or_else(|_| dir.to_owned());
         let name = named.file_name().unwrap_or(named.as_os_str()).to_string_lossy().into_owned();
@@ -99,20 +106,7 @@ impl Folder {
 
     /// Reads the results of a tracker for this sequence. All rows are pedestrians, as in the challenge.
     pub fn read_results(&self, file: &Path) -> Result<Sequence, Diagnosis> {
-        let fault = |cause: String, next: &str| Diagnosis::new(&codes::DATASET, file.display(), cause, next);
-        let read = Sequence::read(file)?;
-        if read.rows().is_empty() {
-            return Err(fault("it has no rows".to_owned(), "check that the tracker finished writing it"));
-        }
-        check_frames(file, &read, self.frames)?;
-        // TrackEval also takes class 0 and those below as pedestrians.
-        if let Some(row) = read.rows().iter().find(|row| row.class > PEDESTRIAN) {
-            let cause = format!("object {} of frame {} is of class {}", row.id, row.frame, row.class);
-            return Err(fault(cause, "remove rows of other classes: only pedestrians are evaluated"));
-        }
-        let rows = read.rows().iter().map(|row| Row { class: PEDESTRIAN, ..*row }).collect();
-        Sequence::new(rows)
-            .map_err(|again| fault(again.to_string(), "give each object of a frame its own id"))
+        read_results(file, self.frames).map_err(|error| error.about(file))
     }
 
     /// Evaluates the tracks `found` in the frames up to `last` by the challenge's rules; `None` where nothing is
@@ -138,13 +132,13 @@ struct Info {
 }
 
 impl Info {
-    fn read(file: &Path) -> Result<Self, Diagnosis> {
+    fn read(file: &Path) -> Result<Self, OpenError> {
         if !file.is_file() {
             return Ok(Self::default());
         }
-        let next = "correct it, or remove it to use 30 frames per second";
-        let text = TABLES.read_text(file)?;
-        let read = Ini::load_from_str_noescape(&text).about(&codes::DATASET, file.display(), next)?;
+        let text = TABLES.read_text(file).map_err(OpenError::File)?;
+        let read =
+            Ini::load_from_str_noescape(&text).map_err(|error| OpenError::Ini(file.to_owned(), error))?;
         let value = |key: &str| {
             let mut values = read.iter().flat_map(|(_, keys)| keys.iter());
             values
@@ -165,91 +159,85 @@ impl Info {
 /// Parses the number in `value`, if there is one.
 fn number<T: FromStr>(
     file: &Path,
-    key: &str,
+    key: &'static str,
     value: Option<String>,
     fits: impl Fn(&T) -> bool,
-) -> Result<Option<T>, Diagnosis> {
+) -> Result<Option<T>, OpenError> {
     let Some(text) = value else { return Ok(None) };
     match text.parse().ok().filter(fits) {
         Some(number) => Ok(Some(number)),
-        None => {
-            let cause = format!("{key} `{text}` is not a number above 0");
-            Err(Diagnosis::new(&codes::DATASET, file.display(), cause, format!("correct {key}")))
-        }
+        None => Err(OpenError::Number { file: file.to_owned(), key, text }),
     }
 }
 
 /// Lists the images in `dir`, one for each frame from 1 on; none where there is no such folder.
-fn numbered(dir: &Path) -> Result<Vec<PathBuf>, Diagnosis> {
+fn numbered(dir: &Path) -> Result<Vec<PathBuf>, OpenError> {
     if !dir.is_dir() {
         return Ok(Vec::new());
     }
     let named = |path: PathBuf| {
         let frame = path.file_stem().and_then(|stem| stem.to_str()).and_then(|stem| stem.parse::<u32>().ok());
-        let next = "name images by their frames, from 000001.jpg on";
-        let frame =
-            frame.ok_or("its name is not a frame number").about(&codes::DATASET, path.display(), next)?;
-        Ok((frame, path))
+        match frame {
+            Some(frame) => Ok((frame, path)),
+            None => Err(OpenError::NotNumbered(path)),
+        }
     };
-    let mut frames = list_images(dir)?.into_iter().map(named).collect::<Result<Vec<_>, Diagnosis>>()?;
+    let images = list_images(dir).map_err(OpenError::Images)?;
+    let mut frames = images.into_iter().map(named).collect::<Result<Vec<_>, OpenError>>()?;
     frames.sort();
     for ((frame, path), wanted) in frames.iter().zip(1..) {
-        let (cause, next) = match *frame {
-            0 => ("frames are counted from 1".to_owned(), "number the images from 000001 on"),
-            frame if frame < wanted => (format!("frame {frame} has two images"), "take one of them away"),
-            frame if frame > wanted => (format!("the image of frame {wanted} is missing"), "fetch it"),
-            _ => continue,
-        };
-        let subject = if *frame > wanted { dir } else { path };
-        return Err(Diagnosis::new(&codes::DATASET, subject.display(), cause, next));
+        match *frame {
+            0 => return Err(OpenError::FrameZero(path.clone())),
+            frame if frame < wanted => return Err(OpenError::TwoImages { path: path.clone(), frame }),
+            frame if frame > wanted => {
+                return Err(OpenError::MissingImage { dir: dir.to_owned(), frame: wanted });
+            }
+            _ => {}
+        }
     }
     Ok(frames.into_iter().map(|(_, path)| path).collect())
 }
 
 /// Returns the number of frames of the sequence in `dir`: the number of images and the one in `seqinfo.ini`, which must
 /// agree where both exist.
-fn count(dir: &Path, folder: &Path, images: usize, said: Option<u32>) -> Result<u32, Diagnosis> {
+fn count(dir: &Path, folder: &Path, images: usize, said: Option<u32>) -> Result<u32, OpenError> {
     match (u32::try_from(images).unwrap_or(u32::MAX), said) {
         (0, Some(said)) => Ok(said),
-        (0, None) => {
-            let cause = format!("it has neither images in {IMAGES} nor a {INFO} with seqLength");
-            let next = "fetch the sequence with its images, or write seqLength";
-            Err(Diagnosis::new(&codes::DATASET, dir.display(), cause, next))
-        }
+        (0, None) => Err(OpenError::NoLength(dir.to_owned())),
         (seen, Some(said)) if seen != said => {
-            let cause = format!("it has frames 1 to {seen}, but seqLength in {INFO} is {said}");
-            let next = "fetch the images that are missing, or correct seqLength";
-            Err(Diagnosis::new(&codes::DATASET, folder.display(), cause, next))
+            Err(OpenError::OtherLength { dir: folder.to_owned(), seen, said })
         }
         (seen, _) => Ok(seen),
     }
 }
 
-fn read_truth(file: &Path, frames: u32) -> Result<Sequence, Diagnosis> {
-    let truth = Sequence::read(file)?;
-    check_frames(file, &truth, frames)?;
+fn read_truth(file: &Path, frames: u32) -> Result<Sequence, RowsError> {
+    let truth = text::read(file)?;
+    check_frames(&truth, frames)?;
     if !truth.rows().iter().any(Rules::judges) {
-        let cause = match truth.rows().len() {
-            0 => "it has no rows".to_owned(),
-            rows => format!("none of its {rows} rows is evaluated"),
-        };
-        let next = "label pedestrians, as class 1 with a confidence that is not 0";
-        return Err(Diagnosis::new(&codes::DATASET, file.display(), cause, next));
+        return Err(RowsError::NothingLabelled(truth.rows().len()));
     }
     Ok(truth)
 }
 
+fn read_results(file: &Path, frames: u32) -> Result<Sequence, RowsError> {
+    let read = text::read(file)?;
+    if read.rows().is_empty() {
+        return Err(RowsError::NoResults);
+    }
+    check_frames(&read, frames)?;
+    // TrackEval also takes class 0 and those below as pedestrians.
+    if let Some(&Row { id, frame, class, .. }) = read.rows().iter().find(|row| row.class > PEDESTRIAN) {
+        return Err(RowsError::OtherClass { id, frame, class });
+    }
+    let rows = read.rows().iter().map(|row| Row { class: PEDESTRIAN, ..*row }).collect();
+    Sequence::new(rows).map_err(RowsError::Repeated)
+}
+
 /// Checks that every row is in a frame of the sequence.
-fn check_frames(file: &Path, rows: &Sequence, frames: u32) -> Result<(), Diagnosis> {
+fn check_frames(rows: &Sequence, frames: u32) -> Result<(), RowsError> {
     match rows.rows().iter().find(|row| !(1..=frames).contains(&row.frame)) {
-        Some(row) => {
-            let cause = format!(
-                "object {} is in frame {}, but the sequence has frames 1 to {frames}",
-                row.id, row.frame
-            );
-            let next = "correct that row, or fetch the rest of the sequence";
-            Err(Diagnosis::new(&codes::DATASET, file.display(), cause, next))
-        }
+        Some(&Row { id, frame, .. }) => Err(RowsError::BeyondEnd { id, frame, frames }),
         None => Ok(()),
     }
 }

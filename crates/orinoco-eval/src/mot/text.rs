@@ -1,39 +1,30 @@
 //! MOTChallenge's text format: `frame,id,left,top,width,height,confidence,class,visibility`, a row for each object.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 use std::path::Path;
 
-use orinoco_config::{Existing, write_whole};
+use orinoco_config::{Existing, ReadError, write_whole};
 use orinoco_core::{Diagnosis, WithSubject, codes};
 
-use super::{PEDESTRIAN, Row, Sequence};
+use super::{PEDESTRIAN, RepeatedId, Row, Sequence};
 use crate::dataset::TABLES;
 
 /// Class of rows without one: MOTChallenge's results are of pedestrians.
 const CLASS_UNSAID: u32 = PEDESTRIAN;
 /// Minimum number of columns in a row, up to the confidence.
 const COLUMNS_MIN: usize = 7;
+/// Next step where an id is twice in a frame.
+pub(super) const REPEATED_NEXT: &str = "give each object of a frame its own id";
 
 impl Sequence {
     /// Reads `file`: a `gt.txt`, or the results of a tracker.
     pub fn read(file: &Path) -> Result<Self, Diagnosis> {
-        let text = TABLES.read_text(file)?;
-        Self::parse(&text, &file.display().to_string())
+        read(file).map_err(|error| error.about(&file.display().to_string()))
     }
 
     /// Parses `text`, called `name` in faults. Columns from the eighth on may be missing or -1, as in results.
     pub fn parse(text: &str, name: &str) -> Result<Self, Diagnosis> {
-        let fault = |line: usize, (cause, next): Fault| {
-            Diagnosis::new(&codes::DATASET, format!("{name}:{line}"), cause, next)
-        };
-        let (mut rows, mut lines) = (Vec::new(), Vec::new());
-        for (index, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
-            rows.push(read_row(line).map_err(|cause| fault(index + 1, cause))?);
-            lines.push(index + 1);
-        }
-        Self::new(rows).map_err(|again| {
-            fault(lines[again.row], (again.to_string(), "give each object of a frame its own id"))
-        })
+        parse(text).map_err(|error| error.about(name))
     }
 
     /// Formats the text that [`Self::parse`] reads, with rows in the order of their frames and ids.
@@ -76,32 +67,105 @@ fn write(file: &Path, text: &str) -> Result<(), Diagnosis> {
     write_whole(file, text.as_bytes(), Existing::Replace).about(&codes::SINK_OPEN, file.display(), next)
 }
 
-/// Cause of a fault in a row, and the next step.
-type Fault = (String, &'static str);
+/// Reason why a text has no rows of tracks. Lines are counted from 1.
+#[derive(Debug)]
+pub(super) enum TextError {
+    /// The file cannot be read.
+    File(ReadError),
+    /// A line is not a row.
+    Row { line: usize, error: RowError },
+    /// The id in a line is in an earlier line of the same frame and class.
+    Repeated { line: usize, again: RepeatedId },
+}
 
-fn read_row(line: &str) -> Result<Row, Fault> {
+/// Reason why a line is not a row.
+#[derive(Debug)]
+pub(super) enum RowError {
+    /// The line has this number of columns, fewer than [`COLUMNS_MIN`].
+    Columns(usize),
+    /// The column `name` is not a number.
+    Number { name: &'static str, text: String },
+    /// The column `name` is not a whole number from 0 to `most`.
+    Whole { name: &'static str, text: String, most: u64 },
+    /// The width or the height is negative.
+    NegativeSize,
+}
+
+impl TextError {
+    /// Converts the error to a fault of the text that is called `shown` in messages.
+    pub(super) fn about(self, shown: &str) -> Diagnosis {
+        let fault = |line: usize, cause: String, next: &str| {
+            Diagnosis::new(&codes::DATASET, format!("{shown}:{line}"), cause, next)
+        };
+        match self {
+            Self::File(error) => error.into(),
+            Self::Row { line, error } => fault(line, error.to_string(), error.next()),
+            Self::Repeated { line, again } => fault(line, again.to_string(), REPEATED_NEXT),
+        }
+    }
+}
+
+impl fmt::Display for RowError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Columns(columns) => {
+                write!(f, "it has {columns} columns; at least {COLUMNS_MIN} are needed")
+            }
+            Self::Number { name, text } => write!(f, "{name} `{text}` is not a number"),
+            Self::Whole { name, text, most } => {
+                write!(f, "{name} `{text}` is not a whole number from 0 to {most}")
+            }
+            Self::NegativeSize => f.write_str("its width or height is negative"),
+        }
+    }
+}
+
+impl RowError {
+    fn next(&self) -> &'static str {
+        match self {
+            Self::Columns(_) => "write frame,id,left,top,width,height,confidence,class,visibility",
+            Self::Whole { .. } => "give results of a tracker, where every row has an id",
+            Self::Number { .. } | Self::NegativeSize => "correct that line",
+        }
+    }
+}
+
+/// Reads `file` as [`Sequence::read`] does.
+pub(super) fn read(file: &Path) -> Result<Sequence, TextError> {
+    parse(&TABLES.read_text(file).map_err(TextError::File)?)
+}
+
+fn parse(text: &str) -> Result<Sequence, TextError> {
+    let (mut rows, mut lines) = (Vec::new(), Vec::new());
+    for (index, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
+        rows.push(read_row(line).map_err(|error| TextError::Row { line: index + 1, error })?);
+        lines.push(index + 1);
+    }
+    Sequence::new(rows).map_err(|again| TextError::Repeated { line: lines[again.row], again })
+}
+
+fn read_row(line: &str) -> Result<Row, RowError> {
     let columns: Vec<&str> = line.split(',').map(str::trim).collect();
     if columns.len() < COLUMNS_MIN {
-        let cause = format!("it has {} columns; at least {COLUMNS_MIN} are needed", columns.len());
-        return Err((cause, "write frame,id,left,top,width,height,confidence,class,visibility"));
+        return Err(RowError::Columns(columns.len()));
     }
-    let number = |column: usize, what: &str| match columns[column].parse::<f64>() {
+    let text = |column: usize| columns[column].to_owned();
+    let number = |column: usize, name: &'static str| match columns[column].parse::<f64>() {
         Ok(value) if value.is_finite() => Ok(value),
-        _ => Err((format!("{what} `{}` is not a number", columns[column]), "correct that line")),
+        _ => Err(RowError::Number { name, text: text(column) }),
     };
     // Some tools write integers as `3.0`.
-    let whole = |column: usize, what: &str, most: u64| {
-        let value = number(column, what)?;
+    let whole = |column: usize, name: &'static str, most: u64| {
+        let value = number(column, name)?;
         if value.fract() != 0.0 || value < 0.0 || value > most as f64 {
-            let cause = format!("{what} `{}` is not a whole number from 0 to {most}", columns[column]);
-            return Err((cause, "give results of a tracker, where every row has an id"));
+            return Err(RowError::Whole { name, text: text(column), most });
         }
         Ok(value as u64)
     };
     let optional = |column: usize| columns.get(column).is_some_and(|text| !text.starts_with('-'));
     let bounds = [number(2, "left")?, number(3, "top")?, number(4, "width")?, number(5, "height")?];
     if bounds[2] < 0.0 || bounds[3] < 0.0 {
-        return Err(("its width or height is negative".to_owned(), "correct that line"));
+        return Err(RowError::NegativeSize);
     }
     // Integers that a float represents exactly.
     const ID_MAX: u64 = 1 << 53;

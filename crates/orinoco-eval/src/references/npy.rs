@@ -1,5 +1,7 @@
 //! Arrays in NumPy's format (NumPy Enhancement Proposal 1; numpy.lib.format, versions 1.0 to 3.0).
 
+use std::fmt;
+
 /// Array of numbers, row by row.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Array {
@@ -11,21 +13,46 @@ pub struct Array {
 
 const MAGIC: &[u8] = b"\x93NUMPY";
 
-/// Reads an array. The error is the rest of a sentence that begins with the array.
-pub(super) fn parse(bytes: &[u8]) -> Result<Array, String> {
-    let malformed = || "is not in NumPy's format".to_owned();
-    let rest = bytes.strip_prefix(MAGIC).ok_or_else(malformed)?;
-    let (header, data) = split_header(rest).ok_or_else(malformed)?;
-    if entry(header, "fortran_order").is_some_and(|order| order.starts_with("True")) {
-        return Err("is stored column by column; store it with numpy.ascontiguousarray".to_owned());
+/// Reason why an array is not accepted. The display form is the rest of a sentence that begins with the array.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum ArrayError {
+    /// The bytes are not an array in NumPy's format.
+    Malformed,
+    /// The array is stored column by column.
+    Columns,
+    /// The values have a type that cannot be read, in NumPy's words.
+    Type(String),
+    /// The array has another number of bytes than its shape and type need.
+    Length { bytes: usize, needed: usize },
+}
+
+impl fmt::Display for ArrayError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Malformed => f.write_str("is not in NumPy's format"),
+            Self::Columns => f.write_str("is stored column by column; store it with numpy.ascontiguousarray"),
+            Self::Type(descr) => write!(f, "has the unsupported type `{descr}`"),
+            Self::Length { bytes, needed } => {
+                write!(f, "has {bytes} bytes of data, but its shape needs {needed}")
+            }
+        }
     }
-    let shape = entry(header, "shape").and_then(sides).ok_or_else(malformed)?;
-    let descr = entry(header, "descr").and_then(quoted).ok_or_else(malformed)?;
-    let (bytes_each, read) = element(descr).ok_or_else(|| format!("has the unsupported type `{descr}`"))?;
+}
+
+/// Reads an array.
+pub(super) fn parse(bytes: &[u8]) -> Result<Array, ArrayError> {
+    let rest = bytes.strip_prefix(MAGIC).ok_or(ArrayError::Malformed)?;
+    let (header, data) = split_header(rest).ok_or(ArrayError::Malformed)?;
+    if entry(header, "fortran_order").is_some_and(|order| order.starts_with("True")) {
+        return Err(ArrayError::Columns);
+    }
+    let shape = entry(header, "shape").and_then(sides).ok_or(ArrayError::Malformed)?;
+    let descr = entry(header, "descr").and_then(quoted).ok_or(ArrayError::Malformed)?;
+    let (bytes_each, read) = element(descr).ok_or_else(|| ArrayError::Type(descr.to_owned()))?;
     let count = shape.iter().try_fold(1_usize, |product, side| product.checked_mul(*side));
-    let needed = count.and_then(|count| count.checked_mul(bytes_each)).ok_or_else(malformed)?;
+    let needed = count.and_then(|count| count.checked_mul(bytes_each)).ok_or(ArrayError::Malformed)?;
     if data.len() != needed {
-        return Err(format!("has {} bytes of data, but its shape needs {needed}", data.len()));
+        return Err(ArrayError::Length { bytes: data.len(), needed });
     }
     Ok(Array { shape, values: data.chunks_exact(bytes_each).map(read).collect() })
 }
@@ -95,21 +122,21 @@ mod tests {
 
     #[test]
     fn types_and_shapes_are_read() {
-        let check = |header: &str, data: &[u8], expected: Result<(&[usize], &[f32]), &str>| {
+        let check = |header: &str, data: &[u8], expected: Result<(&[usize], &[f32]), ArrayError>| {
             let found = parse(&npy(header, data));
             let expected =
                 expected.map(|(shape, values)| Array { shape: shape.into(), values: values.into() });
-            assert_eq!(found, expected.map_err(str::to_owned), "{header}");
+            assert_eq!(found, expected, "{header}");
         };
         let rows = "{'descr': '|i1', 'fortran_order': False, 'shape': (2, 1), }";
         check(rows, &[1, 0xff], Ok((&[2, 1], &[1.0, -1.0])));
         let one = "{'shape': (), 'descr': '<i8', 'fortran_order': False}";
         check(one, &5_i64.to_le_bytes(), Ok((&[], &[5.0])));
         let turned = "{'descr': '|u1', 'fortran_order': True, 'shape': (1, 1), }";
-        check(turned, &[1], Err("is stored column by column; store it with numpy.ascontiguousarray"));
+        check(turned, &[1], Err(ArrayError::Columns));
         let text = "{'descr': '<U3', 'fortran_order': False, 'shape': (1,), }";
-        check(text, &[0; 12], Err("has the unsupported type `<U3`"));
-        check("{'descr': '|u1'}", &[], Err("is not in NumPy's format"));
+        check(text, &[0; 12], Err(ArrayError::Type("<U3".to_owned())));
+        check("{'descr': '|u1'}", &[], Err(ArrayError::Malformed));
     }
 
     #[test]
