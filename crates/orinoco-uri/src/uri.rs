@@ -1,7 +1,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use orinoco_core::{Diagnosis, codes};
+use orinoco_core::Diagnosis;
 
 use crate::cameras::{CsiAddress, V4l2Address, read_csi, read_v4l2};
 use crate::fault::Fault;
@@ -92,17 +92,13 @@ impl SourceUri {
         let trimmed = text.trim_start();
         let text = if has_scheme(trimmed) { trimmed } else { text };
         let shown = without_secrets(text);
-        let fault = |Fault { cause, next }: Fault| Diagnosis::new(&codes::SOURCE_URI, &shown, cause, next);
         if text.trim().is_empty() {
-            return Err(Diagnosis::new(
-                &codes::SOURCE_URI,
-                "source",
-                "it is empty",
-                "name a file, a folder of images, csi://, v4l2://, rtsp://, http://, stdin:// or test://ball",
-            ));
+            let next =
+                "name a file, a folder of images, csi://, v4l2://, rtsp://, http://, stdin:// or test://ball";
+            return Err(Fault::new("it is empty", next).about("source"));
         }
         if text.contains('\0') {
-            return Err(fault(Fault::new("it contains a NUL character", "remove it")));
+            return Err(Fault::new("it contains a NUL character", "remove it").about(&shown));
         }
         let (scheme, rest) = match text.split_once("://") {
             Some((scheme, rest)) if is_scheme(scheme) => (scheme.to_ascii_lowercase(), rest),
@@ -131,7 +127,7 @@ impl SourceUri {
                 None => Err(unknown_scheme(&scheme, others)),
             },
         };
-        let kind = kind.map_err(fault)?;
+        let kind = kind.map_err(|fault| fault.about(&shown))?;
         // A plain path may still be an address that lost its scheme.
         let path_shown = |path: String| if scheme.is_empty() { without_login(&path) } else { path };
         let shown = kind.path_shown().map_or(shown, path_shown);
@@ -163,8 +159,7 @@ impl SourceUri {
     /// here.
     pub fn unknown_scheme(&self) -> Diagnosis {
         let scheme = self.shown.split_once("://").map_or("", |(scheme, _)| scheme);
-        let Fault { cause, next } = unknown_scheme(scheme, &[]);
-        Diagnosis::new(&codes::SOURCE_URI, &self.shown, cause, next)
+        unknown_scheme(scheme, &[]).about(&self.shown)
     }
 }
 
