@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use orinoco_core::{Clock, Diagnosis, InferenceResult, TimeSpan, WithSubject, codes};
+use orinoco_core::{Clock, Diagnosis, InferenceResult, TimeSpan};
 use orinoco_model::{AudioFeatures, AudioSpec, Binding, Model, ModelInput};
 use orinoco_pipeline::StageTimes;
 use orinoco_vision::Mapping;
@@ -11,6 +11,7 @@ use crate::bound::{Adapter, BoundModel};
 use crate::cepstra::Cepstra;
 use crate::engine::{Prepared, Session};
 use crate::host::{HostHead, HostInput, HostParts};
+use crate::plan_error::{ExecuteError, PlanError};
 use crate::stream::ExecutionStream;
 
 /// Audio model bound to a session, which executes one window at a time.
@@ -39,14 +40,16 @@ impl AudioPlan {
         prepared: &dyn Prepared,
         session: Box<dyn Session>,
     ) -> Result<Self, Diagnosis> {
-        let ModelInput::Audio(spec) = &model.input else {
-            let next = "use an audio model, or give images";
-            return Err("it takes images, but this is audio").about(
-                &codes::MODEL_DISAGREES,
-                model.file.display(),
-                next,
-            );
-        };
+        Self::bind(model, binding, prepared, session).map_err(|why| why.diagnosis(&model.file))
+    }
+
+    fn bind(
+        model: &Model,
+        binding: &Binding,
+        prepared: &dyn Prepared,
+        session: Box<dyn Session>,
+    ) -> Result<Self, PlanError> {
+        let ModelInput::Audio(spec) = &model.input else { return Err(PlanError::TakesImages) };
         let (step, cepstra) = match &spec.features {
             AudioFeatures::Samples { window, .. } => (*window, None),
             AudioFeatures::Mfcc(mfcc) => (mfcc.window(), Some(Cepstra::new(mfcc, spec.sample_rate))),
@@ -79,6 +82,15 @@ impl AudioPlan {
         clock: &dyn Clock,
         result: &mut InferenceResult,
     ) -> Result<StageTimes, Diagnosis> {
+        self.execute_first(samples, clock, result).map_err(|why| why.diagnosis(&self.bound.file))
+    }
+
+    fn execute_first(
+        &mut self,
+        samples: &[f32],
+        clock: &dyn Clock,
+        result: &mut InferenceResult,
+    ) -> Result<StageTimes, ExecuteError> {
         let start = clock.now();
         self.bound.write(&Window { samples, first: 0 })?;
         let ready = clock.now();
@@ -99,6 +111,10 @@ impl AudioPlan {
     /// # Errors
     /// Those of the engine.
     pub fn run(&mut self, samples: &[f32]) -> Result<Vec<WindowResult>, Diagnosis> {
+        self.execute_all(samples).map_err(|why| why.diagnosis(&self.bound.file))
+    }
+
+    fn execute_all(&mut self, samples: &[f32]) -> Result<Vec<WindowResult>, ExecuteError> {
         self.bound.reset();
         let step = self.bound.adapter.step;
         let windows = (samples.len() / step).max(1);
@@ -138,7 +154,7 @@ impl Adapter<Window<'_>> for Windows {
         &Window { samples, first }: &Window<'_>,
         session: &mut dyn Session,
         _: &ExecutionStream,
-    ) -> Result<u32, Diagnosis> {
+    ) -> Result<u32, ExecuteError> {
         let Self { input, step, cepstra, .. } = self;
         input.write(session, |tensor| match cepstra {
             Some(cepstra) => cepstra.compute(&samples[first.min(samples.len())..], tensor),

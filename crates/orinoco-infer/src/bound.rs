@@ -4,13 +4,14 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use orinoco_core::{Diagnosis, InferenceResult, Nanos};
+use orinoco_core::{InferenceResult, Nanos};
 use orinoco_pipeline::DeviceTimes;
 use orinoco_vision::Mapping;
 
 use crate::engine::Session;
-use crate::faults::device_failed;
+use crate::engine_error::EngineError;
 use crate::marks::{Mark, StageMarks};
+use crate::plan_error::ExecuteError;
 use crate::states::States;
 use crate::stream::ExecutionStream;
 
@@ -23,7 +24,7 @@ pub(crate) trait Adapter<Work: ?Sized> {
         work: &Work,
         session: &mut dyn Session,
         stream: &ExecutionStream,
-    ) -> Result<u32, Diagnosis>;
+    ) -> Result<u32, ExecuteError>;
 
     /// Returns the mapping of each item of the latest work from its source to the input.
     fn mappings(&self) -> &[Mapping];
@@ -43,7 +44,7 @@ pub(crate) trait Readout {
         mappings: &[Mapping],
         stream: &ExecutionStream,
         results: &mut [InferenceResult],
-    ) -> Result<u32, Diagnosis>;
+    ) -> Result<u32, ExecuteError>;
 }
 
 /// Model bound to a session, with its adapter and readout.
@@ -61,7 +62,7 @@ pub(crate) struct BoundModel<A, R> {
 
 impl<A, R: Readout> BoundModel<A, R> {
     /// Writes `work` into the inputs.
-    pub(crate) fn write<W: ?Sized>(&mut self, work: &W) -> Result<u32, Diagnosis>
+    pub(crate) fn write<W: ?Sized>(&mut self, work: &W) -> Result<u32, ExecuteError>
     where
         A: Adapter<W>,
     {
@@ -69,18 +70,18 @@ impl<A, R: Readout> BoundModel<A, R> {
     }
 
     /// Executes one inference, and returns when it is done.
-    pub(crate) fn infer(&mut self) -> Result<(), Diagnosis> {
-        let Self { file, stream, marks, .. } = self;
+    pub(crate) fn infer(&mut self) -> Result<(), EngineError> {
+        let Self { stream, marks, .. } = self;
         self.session.enqueue(stream)?;
         let marks = marks.as_deref().zip(stream.device());
-        let marked = marks.map_or(Ok(()), |(marks, stream)| marks.record(Mark::Inferred, stream));
-        marked.and_then(|()| stream.wait()).map_err(|why| device_failed(file, &why))?;
+        marks.map_or(Ok(()), |(marks, stream)| marks.record(Mark::Inferred, stream))?;
+        stream.wait()?;
         self.states.carry(self.session.as_mut());
         Ok(())
     }
 
     /// Reads results from the outputs of the latest run.
-    pub(crate) fn read<W: ?Sized>(&mut self, results: &mut [InferenceResult]) -> Result<u32, Diagnosis>
+    pub(crate) fn read<W: ?Sized>(&mut self, results: &mut [InferenceResult]) -> Result<u32, ExecuteError>
     where
         A: Adapter<W>,
     {

@@ -7,8 +7,8 @@ mod readout;
 
 use std::sync::Arc;
 
-use orinoco_core::{Diagnosis, TensorDesc, WithSubject, codes};
-use orinoco_cuda::{CudaError, Device, Element};
+use orinoco_core::TensorDesc;
+use orinoco_cuda::{Device, Element};
 use orinoco_model::{Binding, Model};
 use orinoco_vision::InputSpec;
 
@@ -17,8 +17,8 @@ pub(crate) use self::readout::DeviceHead;
 use self::readout::SharedParts;
 use crate::bound::BoundModel;
 use crate::engine::{Prepared, Session};
-use crate::faults::device_failed;
 use crate::marks::StageMarks;
+use crate::plan_error::PlanError;
 use crate::states::States;
 use crate::stream::ExecutionStream;
 
@@ -38,19 +38,13 @@ pub(crate) fn bind(
     prepared: &dyn Prepared,
     mut session: Box<dyn Session>,
     device: &Device,
-) -> Result<BoundModel<DeviceImages, DeviceHead>, Diagnosis> {
+) -> Result<BoundModel<DeviceImages, DeviceHead>, PlanError> {
     let file = model.file.clone();
     let input = session.input(binding.input).device().clone();
-    let make = || -> Result<_, CudaError> {
-        let stream = ExecutionStream::Device(device.stream()?);
-        let marks = Arc::new(StageMarks::new(device)?);
-        let adapter = DeviceImages::new(&file, image, &input, binding.batch, Arc::clone(&marks), device)?;
-        let shared = SharedParts { table: adapter.table(), marks: Arc::clone(&marks) };
-        let readout = DeviceHead::new(model, prepared, session.as_ref(), binding.batch, shared, device)?;
-        Ok((stream, adapter, readout, marks))
-    };
-    let (stream, adapter, readout, marks) = make().map_err(|why| device_failed(&file, &why))?;
-    let next = "correct model.toml (`orinoco models show` prints the graph)";
-    let readout = readout.about(&codes::MODEL_DISAGREES, file.display(), next)?;
+    let stream = ExecutionStream::Device(device.stream()?);
+    let marks = Arc::new(StageMarks::new(device)?);
+    let adapter = DeviceImages::new(image, &input, binding.batch, Arc::clone(&marks), device)?;
+    let shared = SharedParts { table: adapter.table(), marks: Arc::clone(&marks) };
+    let readout = DeviceHead::new(model, prepared, session.as_ref(), binding.batch, shared, device)?;
     Ok(BoundModel { file, adapter, session, states: States::default(), readout, stream, marks: Some(marks) })
 }

@@ -3,11 +3,10 @@
 
 use std::path::{Path, PathBuf};
 
-use orinoco_core::text::count;
-use orinoco_core::{Diagnosis, TensorDesc, codes, shape_text};
+use orinoco_core::TensorDesc;
 
 use crate::context::EngineContext;
-use crate::faults::unsupported;
+use crate::engine_error::{EngineError, ShapeError};
 use crate::scratch::Scratch;
 use crate::stream::ExecutionStream;
 use crate::tensor::{TensorMemory, TensorMut, TensorRef};
@@ -30,7 +29,11 @@ pub trait Engine: Send + Sync {
     fn check(&self, context: &EngineContext) -> Result<EngineInfo, String>;
 
     /// Reads a model file, and checks that the engine has every operator of it.
-    fn prepare(&self, file: &Path, context: &EngineContext) -> Result<Box<dyn Prepared>, Diagnosis>;
+    ///
+    /// # Errors
+    /// [`EngineError::File`] if no engine can use the file (see [`orinoco_model::check_file`]);
+    /// [`EngineError::Unreadable`] or [`EngineError::Unsupported`] if this one cannot.
+    fn prepare(&self, file: &Path, context: &EngineContext) -> Result<Box<dyn Prepared>, EngineError>;
 
     /// Models of the shared suite (tests/conformance) that it must not run. A line whose model runs after all fails the
     /// suite.
@@ -64,8 +67,9 @@ pub trait Prepared: Send + Sync {
     /// Binds a session as `wanted`. [`Session::memory`] reports where its tensors really are.
     ///
     /// # Errors
-    /// `E0204` for shapes that the graph does not allow; an error of the engine for a model that it cannot bind.
-    fn session(&self, wanted: &SessionSpec<'_>) -> Result<Box<dyn Session>, Diagnosis>;
+    /// [`EngineError::Shapes`] for shapes that the graph does not allow; another error for a model that the engine
+    /// cannot bind.
+    fn session(&self, wanted: &SessionSpec<'_>) -> Result<Box<dyn Session>, EngineError>;
 }
 
 /// Settings of a session.
@@ -106,8 +110,8 @@ pub trait Session: Send {
     /// it. After an error the outputs hold nothing of use.
     ///
     /// # Errors
-    /// `E0304`, with the engine's message.
-    fn enqueue(&mut self, stream: &ExecutionStream) -> Result<(), Diagnosis>;
+    /// [`EngineError::Run`] or [`EngineError::Device`].
+    fn enqueue(&mut self, stream: &ExecutionStream) -> Result<(), EngineError>;
 
     /// Whether [`Session::enqueue`] only queues launches, so that a CUDA graph can capture them.
     fn is_capturable(&self) -> bool {
@@ -124,7 +128,7 @@ pub trait Session: Send {
     ///
     /// # Errors
     /// Those of [`Session::enqueue`].
-    fn run(&mut self) -> Result<(), Diagnosis> {
+    fn run(&mut self) -> Result<(), EngineError> {
         self.enqueue(&ExecutionStream::Host)
     }
 }
@@ -133,38 +137,31 @@ pub trait Session: Send {
 /// bound. Every engine checks this first, so that all of them report it in the same words.
 ///
 /// # Errors
-/// `E0204` for a shape, `E0206` for an element type.
+/// [`EngineError::Shapes`], or [`EngineError::Unsupported`] for an element type.
 pub fn check_binding(
-    file: &Path,
     inputs: &[TensorDesc],
     outputs: &[TensorDesc],
     shapes: &[Vec<usize>],
-) -> Result<(), Diagnosis> {
+) -> Result<(), EngineError> {
     if let Some(odd) = inputs.iter().chain(outputs).find(|tensor| tensor.element.is_none()) {
-        return Err(unsupported(file, &format!("tensor `{}` has an unsupported data type", odd.name)));
+        let why = format!("tensor `{}` has an unsupported data type", odd.name);
+        return Err(EngineError::Unsupported(why));
     }
-    let disagree = |cause: String| {
-        Err(Diagnosis::new(&codes::MODEL_DISAGREES, file.display(), cause, "see `orinoco models show`"))
-    };
+    check_shapes(inputs, shapes).map_err(EngineError::Shapes)
+}
+
+fn check_shapes(inputs: &[TensorDesc], shapes: &[Vec<usize>]) -> Result<(), ShapeError> {
     if shapes.len() != inputs.len() {
-        let (inputs, shapes) = (count(inputs.len() as u64, "input"), count(shapes.len() as u64, "shape"));
-        return disagree(format!("it has {inputs}, but {shapes} were given"));
+        return Err(ShapeError::Count { inputs: inputs.len(), shapes: shapes.len() });
     }
     for (input, shape) in inputs.iter().zip(shapes) {
-        let fits =
-            input.shape.len() == shape.len() && input.shape.iter().zip(shape).all(|(d, n)| d.accepts(*n));
+        let (name, axes) = (|| input.name.clone(), &input.shape);
+        let fits = axes.len() == shape.len() && axes.iter().zip(shape).all(|(d, n)| d.accepts(*n));
         if !fits {
-            let axes = shape_text(&input.shape);
-            return disagree(format!(
-                "input `{}` has shape {axes}, which does not accept {shape:?}",
-                input.name
-            ));
+            return Err(ShapeError::Refused { input: name(), axes: axes.clone(), shape: shape.clone() });
         }
         if bytes_of(input, shape).is_none() {
-            return disagree(format!(
-                "input `{}` of shape {shape:?} is larger than memory can be",
-                input.name
-            ));
+            return Err(ShapeError::TooLarge { input: name(), shape: shape.clone() });
         }
     }
     Ok(())
@@ -189,16 +186,14 @@ mod tests {
             element: Some(ElementType::F32),
             shape: vec![Dim::Dynamic, Dim::Fixed(3)],
         };
-        let check = |shapes: &[Vec<usize>]| {
-            check_binding(Path::new("m.onnx"), std::slice::from_ref(&input), &[], shapes).map_err(|d| d.cause)
-        };
+        let check = |shapes: &[Vec<usize>]| check_shapes(std::slice::from_ref(&input), shapes);
         assert_eq!(check(&[vec![4, 3]]), Ok(()));
-        assert_eq!(check(&[]), Err("it has 1 input, but 0 shapes were given".into()));
-        assert_eq!(
-            check(&[vec![4, 2]]),
-            Err("input `images` has shape [?,3], which does not accept [4, 2]".into())
-        );
-        let huge = check(&[vec![usize::MAX / 2, 3]]).unwrap_err();
-        assert!(huge.contains("larger than memory"), "{huge}");
+        assert_eq!(check(&[]), Err(ShapeError::Count { inputs: 1, shapes: 0 }));
+        let (axes, shape) = (input.shape.clone(), vec![4, 2]);
+        let refused = ShapeError::Refused { input: "images".into(), axes, shape: shape.clone() };
+        assert_eq!(check(&[shape]), Err(refused));
+        let shape = vec![usize::MAX / 2, 3];
+        let huge = ShapeError::TooLarge { input: "images".into(), shape: shape.clone() };
+        assert_eq!(check(&[shape]), Err(huge));
     }
 }

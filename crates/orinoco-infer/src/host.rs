@@ -1,13 +1,14 @@
 //! Parts around a session whose tensors are in the host's memory: conversion of element types other than f32, and the
 //! head.
 
-use orinoco_core::{Diagnosis, ElementType, InferenceResult, TensorDesc, WithSubject, codes};
+use orinoco_core::{ElementType, InferenceResult, TensorDesc};
 use orinoco_model::{Binding, Model, Quantization};
 use orinoco_vision::{Head, Mapping, Output};
 
 use crate::bound::Readout;
 use crate::engine::{Prepared, Session};
-use crate::head::{OUTPUTS_MAX, as_bound, build, too_many};
+use crate::head::{OUTPUTS_MAX, as_bound, build};
+use crate::plan_error::{ExecuteError, PlanError};
 use crate::states::{ProbeInputs, States};
 use crate::stream::ExecutionStream;
 
@@ -27,7 +28,7 @@ impl HostParts {
         binding: &Binding,
         prepared: &dyn Prepared,
         mut session: Box<dyn Session>,
-    ) -> Result<Self, Diagnosis> {
+    ) -> Result<Self, PlanError> {
         ProbeInputs::new(model, binding).write_constants(session.as_mut());
         session.run()?;
         let head = HostHead::new(model, binding, prepared, session.as_ref())?;
@@ -95,24 +96,21 @@ impl HostHead {
         binding: &Binding,
         prepared: &dyn Prepared,
         session: &dyn Session,
-    ) -> Result<Self, Diagnosis> {
+    ) -> Result<Self, PlanError> {
         let outputs = prepared.outputs().iter().enumerate();
         let outputs = outputs.filter(|(_, output)| !model.is_state(&output.name)).map(|(index, output)| {
             let converted = output.element != Some(ElementType::F32) || model.output_quantization.is_some();
             HeadOutput { index, converted: converted.then(Vec::new) }
         });
         let outputs: Vec<HeadOutput> = outputs.collect();
-        let shown = model.file.display();
         if outputs.len() > OUTPUTS_MAX {
-            let next = "remove unused outputs from the model";
-            return Err(Diagnosis::new(&codes::MODEL_UNSUPPORTED, shown, too_many(outputs.len()), next));
+            return Err(PlanError::Outputs(outputs.len()));
         }
         let as_seen = |output: &HeadOutput| {
             as_bound(&prepared.outputs()[output.index], session.output(output.index).host().shape)
         };
         let seen: Vec<TensorDesc> = outputs.iter().map(as_seen).collect();
-        let next = "correct model.toml (`orinoco models show` prints the graph)";
-        let head = build(model, &seen, binding.batch).about(&codes::MODEL_DISAGREES, shown, next)?;
+        let head = build(model, &seen, binding.batch).map_err(PlanError::Head)?;
         Ok(Self { outputs, quantization: model.output_quantization, batch: binding.batch, head })
     }
 }
@@ -124,7 +122,7 @@ impl Readout for HostHead {
         mappings: &[Mapping],
         _: &ExecutionStream,
         results: &mut [InferenceResult],
-    ) -> Result<u32, Diagnosis> {
+    ) -> Result<u32, ExecuteError> {
         for HeadOutput { index, converted } in &mut self.outputs {
             let Some(converted) = converted else { continue };
             session.output(*index).host().data.to_f32(converted);
@@ -159,6 +157,7 @@ mod tests {
 
     use super::*;
     use crate::engine::SessionSpec;
+    use crate::engine_error::EngineError;
     use crate::tensor::{Elements, ElementsMut, TensorMut, TensorRef, TensorView, TensorViewMut};
 
     /// Graph that accepts any batch size, and whose output has the same shape for all of them.
@@ -176,7 +175,7 @@ mod tests {
             &self.outputs
         }
 
-        fn session(&self, _: &SessionSpec<'_>) -> Result<Box<dyn Session>, Diagnosis> {
+        fn session(&self, _: &SessionSpec<'_>) -> Result<Box<dyn Session>, EngineError> {
             unreachable!("the test has one")
         }
     }
@@ -194,7 +193,7 @@ mod tests {
             TensorMut::Host(TensorViewMut { shape: &self.input_shape, data })
         }
 
-        fn enqueue(&mut self, _: &ExecutionStream) -> Result<(), Diagnosis> {
+        fn enqueue(&mut self, _: &ExecutionStream) -> Result<(), EngineError> {
             Ok(())
         }
 
@@ -203,8 +202,8 @@ mod tests {
         }
     }
 
-    /// Binds a session for `head` whose output is 0, 1, 2, .. in `output_shape`, for a batch of `batch` images.
-    fn bind(head: HeadSpec, output_shape: &[usize], batch: usize) -> Result<HostParts, Diagnosis> {
+    /// Returns a graph whose output has as many axes as `output_shape`, and a model of it with `head`.
+    fn model(head: HeadSpec, output_shape: &[usize]) -> (Model, Baked) {
         let desc = |name: &str, shape: Vec<Dim>| TensorDesc {
             name: name.to_owned(),
             element: Some(ElementType::F32),
@@ -213,9 +212,14 @@ mod tests {
         let image = vec![Dim::Dynamic, Dim::Fixed(3), Dim::Fixed(8), Dim::Fixed(8)];
         let given = vec![Dim::Dynamic; output_shape.len()];
         let baked = Baked { inputs: [desc("images", image)], outputs: [desc("y", given)] };
-        let mut model = Model::guess(Path::new("m.onnx"), baked.inputs(), baked.outputs())?;
-        model.head = head;
-        let binding = model.bind(baked.inputs(), baked.outputs(), batch)?;
+        let guessed = Model::guess(Path::new("m.onnx"), baked.inputs(), baked.outputs());
+        (Model { head, ..guessed.expect("its input is an image") }, baked)
+    }
+
+    /// Binds a session for `head` whose output is 0, 1, 2, .. in `output_shape`, for a batch of `batch` images.
+    fn bind(head: HeadSpec, output_shape: &[usize], batch: usize) -> Result<HostParts, PlanError> {
+        let (model, baked) = model(head, output_shape);
+        let binding = model.bind(baked.inputs(), baked.outputs(), batch).expect("the input has these axes");
         let elements: usize = output_shape.iter().product();
         let session = BakedSession {
             input_shape: binding.shapes[0].clone(),
@@ -230,12 +234,12 @@ mod tests {
     fn an_output_whose_first_axis_is_not_the_batch_is_refused() {
         let head = || HeadSpec::new(HeadKind::from_name("yolov8").expect("a head has this name"), 2);
         assert!(bind(head(), &[1, 6, 4], 1).is_ok());
-        let fault = bind(head(), &[1, 6, 4], 2).err().expect("all boxes would be those of the first image");
-        assert_eq!(fault.code.id, codes::MODEL_DISAGREES.id, "{fault}");
-        let cause = "its output is y f32[1,6,4]; the first axis must be the batch (2)";
-        assert_eq!(fault.cause, cause);
-        let fault = bind(head(), &[0, 6, 4], 0).err().expect("there is nothing to look at");
-        assert_eq!(fault.code.id, codes::MODEL_DISAGREES.id, "{fault}");
+        let error = bind(head(), &[1, 6, 4], 2).err().expect("all boxes would be those of the first image");
+        let expected = "its output is y f32[1,6,4]; the first axis must be the batch (2)";
+        assert!(matches!(&error, PlanError::Head(why) if why == expected), "{error:?}");
+        let (model, baked) = model(head(), &[0, 6, 4]);
+        let fault = model.bind(baked.inputs(), baked.outputs(), 0).expect_err("there is nothing to look at");
+        assert_eq!(fault.code.id, orinoco_core::codes::MODEL_DISAGREES.id, "{fault}");
     }
 
     #[test]

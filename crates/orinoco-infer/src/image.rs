@@ -1,8 +1,9 @@
 //! Image models: bound to a session, with preprocessing and head on the host or on the GPU.
 
+use std::path::Path;
 use std::sync::Arc;
 
-use orinoco_core::{Clock, Diagnosis, InferenceResult, Tensor, TensorDesc, TimeSpan, WithSubject, codes};
+use orinoco_core::{Clock, Diagnosis, InferenceResult, Tensor, TensorDesc, TimeSpan};
 use orinoco_model::{Binding, Model};
 use orinoco_pipeline::{Executor, Frame, Request, RequestInputs, Stage, StageSetter, StageTimes};
 use orinoco_vision::{InputSpec, Mapping, Preprocessor};
@@ -13,7 +14,10 @@ use crate::context::EngineContext;
 use crate::cuda::{self, DeviceHead, DeviceImages};
 use crate::engine::{Prepared, Session};
 use crate::host::{HostHead, HostInput, HostParts};
+use crate::plan_error::{ExecuteError, PlanError};
 use crate::request::RequestAdapter;
+#[cfg(feature = "cuda")]
+use crate::request::RequestError;
 use crate::stream::ExecutionStream;
 use crate::tensor::TensorMemory;
 
@@ -49,21 +53,8 @@ impl ImagePlan {
         context: &EngineContext,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, Diagnosis> {
-        let image = model.input.image().ok_or("it takes audio, but this is a video stream");
-        let next = "use a model whose input is an image, or `orinoco infer` with WAV files";
-        let image = image.about(&codes::MODEL_DISAGREES, model.file.display(), next)?;
-        let bound = match session.memory() {
-            TensorMemory::Host => Bound::Host(Box::new(on_host(model, image, binding, prepared, session)?)),
-            #[cfg(feature = "cuda")]
-            TensorMemory::Device => {
-                let next = "see `orinoco doctor`, or use an engine on the CPU";
-                let device = context.device();
-                let device = device.about(&codes::ENGINE_UNAVAILABLE, model.file.display(), next)?;
-                Bound::Device(Box::new(cuda::bind(model, image, binding, prepared, session, &device)?))
-            }
-            #[cfg(not(feature = "cuda"))]
-            TensorMemory::Device => unreachable!("{context:?} has no tensors on a GPU"),
-        };
+        let bound = Bound::new(model, binding, prepared, session, context);
+        let bound = bound.map_err(|why| why.diagnosis(&model.file))?;
         let requests = RequestAdapter::new(model, binding, prepared.inputs(), prepared.outputs());
         Ok(Self { bound, requests, batch: binding.batch, clock, stage: None })
     }
@@ -79,13 +70,38 @@ impl ImagePlan {
     }
 }
 
+impl Bound {
+    /// Binds `model` where the session's tensors are.
+    fn new(
+        model: &Model,
+        binding: &Binding,
+        prepared: &dyn Prepared,
+        session: Box<dyn Session>,
+        context: &EngineContext,
+    ) -> Result<Self, PlanError> {
+        let image = model.input.image().ok_or(PlanError::TakesAudio)?;
+        match session.memory() {
+            TensorMemory::Host => {
+                Ok(Self::Host(Box::new(on_host(model, image, binding, prepared, session)?)))
+            }
+            #[cfg(feature = "cuda")]
+            TensorMemory::Device => {
+                let device = context.device().map_err(PlanError::Gpu)?;
+                Ok(Self::Device(Box::new(cuda::bind(model, image, binding, prepared, session, &device)?)))
+            }
+            #[cfg(not(feature = "cuda"))]
+            TensorMemory::Device => unreachable!("{context:?} has no tensors on a GPU"),
+        }
+    }
+}
+
 fn on_host(
     model: &Model,
     image: &InputSpec,
     binding: &Binding,
     prepared: &dyn Prepared,
     session: Box<dyn Session>,
-) -> Result<BoundModel<HostImages, HostHead>, Diagnosis> {
+) -> Result<BoundModel<HostImages, HostHead>, PlanError> {
     let HostParts { session, input, states, head } = HostParts::new(model, binding, prepared, session)?;
     let adapter = HostImages {
         input,
@@ -111,7 +127,7 @@ impl Adapter<[Frame]> for HostImages {
         frames: &[Frame],
         session: &mut dyn Session,
         _: &ExecutionStream,
-    ) -> Result<u32, Diagnosis> {
+    ) -> Result<u32, ExecuteError> {
         let Self { input, elements, preprocessor, mappings } = self;
         input.write(session, |tensor| {
             let places = tensor.chunks_exact_mut(*elements).zip(mappings);
@@ -174,9 +190,17 @@ impl Executor for ImagePlan {
 }
 
 impl ImagePlan {
+    fn file(&self) -> &Path {
+        match &self.bound {
+            Bound::Host(bound) => &bound.file,
+            #[cfg(feature = "cuda")]
+            Bound::Device(bound) => &bound.file,
+        }
+    }
+
     /// Infers a client's images, as many at once as fit into the batch.
     fn infer_images(&mut self, images: &[Frame]) -> Result<Vec<InferenceResult>, Diagnosis> {
-        self.requests.refuse_state()?;
+        self.requests.refuse_state().map_err(|why| why.diagnosis(self.file()))?;
         let mut results = vec![InferenceResult::default(); images.len()];
         let batch = self.batch;
         for (images, results) in images.chunks(batch).zip(results.chunks_mut(batch)) {
@@ -189,7 +213,7 @@ impl ImagePlan {
         match &mut self.bound {
             Bound::Host(bound) => answer(bound, &self.requests, tensors),
             #[cfg(feature = "cuda")]
-            Bound::Device(_) => Err(self.requests.on_device()),
+            Bound::Device(bound) => Err(RequestError::OnGpu.diagnosis(&bound.file)),
         }
     }
 }
@@ -200,11 +224,12 @@ fn answer(
     requests: &RequestAdapter,
     inputs: &[Tensor],
 ) -> Result<Vec<Tensor>, Diagnosis> {
-    let items = requests.write(inputs, bound.session.as_mut())?;
+    let written = requests.write(inputs, bound.session.as_mut());
+    let items = written.map_err(|why| why.diagnosis(&bound.file))?;
     // The client's numbers are where a frame left the border around its image, which would not be drawn again.
     bound.adapter.mappings.fill(Mapping::default());
-    bound.infer()?;
-    requests.read(items, bound.session.as_ref())
+    bound.infer().map_err(|why| why.diagnosis(&bound.file))?;
+    requests.read(items, bound.session.as_ref()).map_err(|why| why.diagnosis(&bound.file))
 }
 
 fn execute<A: Adapter<[Frame]>, R: Readout>(
@@ -217,7 +242,7 @@ fn execute<A: Adapter<[Frame]>, R: Readout>(
     let times = execute_lent(bound, clock, stage, frames, results);
     // Frames are released after an error, too.
     bound.release(frames);
-    times
+    times.map_err(|why| why.diagnosis(&bound.file))
 }
 
 fn execute_lent<A: Adapter<[Frame]>, R: Readout>(
@@ -226,7 +251,7 @@ fn execute_lent<A: Adapter<[Frame]>, R: Readout>(
     stage: Option<&StageSetter>,
     frames: &[Frame],
     results: &mut [InferenceResult],
-) -> Result<StageTimes, Diagnosis> {
+) -> Result<StageTimes, ExecuteError> {
     let enter = |entered| stage.iter().for_each(|stage| stage.enter(entered));
     enter(Stage::Preprocess);
     let start = clock.now();

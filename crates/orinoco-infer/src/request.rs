@@ -1,5 +1,7 @@
 //! A client's tensors into the inputs that a session on the host lends, and its outputs out.
 
+use std::path::Path;
+
 use orinoco_core::{Diagnosis, Dim, ElementType, Tensor, TensorDesc, codes};
 use orinoco_model::{Binding, Model};
 
@@ -7,8 +9,6 @@ use crate::engine::Session;
 
 /// The way of a request through a bound model.
 pub(crate) struct RequestAdapter {
-    /// The model's file, for faults.
-    file: String,
     /// Inputs that a request fills: all that are not constants or states.
     inputs: Vec<Input>,
     outputs: Vec<Output>,
@@ -55,7 +55,6 @@ impl RequestAdapter {
             is_fixed: matches!(desc.shape.first(), Some(Dim::Fixed(_))),
         };
         Self {
-            file: model.file.display().to_string(),
             inputs: by_request.map(input).collect(),
             outputs: outputs.iter().map(output).collect(),
             batch: binding.batch,
@@ -67,35 +66,28 @@ impl RequestAdapter {
     /// unless all of them fit. A request of fewer items than the batch leaves the rest as it was.
     ///
     /// # Errors
-    /// `E0801` for tensors that are not the model's.
-    pub(crate) fn write(&self, tensors: &[Tensor], session: &mut dyn Session) -> Result<usize, Diagnosis> {
+    /// Tensors that are not the model's, and a model with implicit state.
+    pub(crate) fn write(&self, tensors: &[Tensor], session: &mut dyn Session) -> Result<usize, RequestError> {
         self.refuse_state()?;
-        let next = "see `orinoco models show` for its inputs";
         if let Some(stray) =
             tensors.iter().find(|tensor| self.inputs.iter().all(|input| input.name != tensor.name()))
         {
-            let cause = format!(
-                "the request has a tensor `{}`, which is not one of the inputs to send",
-                stray.name()
-            );
-            return Err(self.invalid(cause, next));
+            return Err(RequestError::Stray { tensor: stray.name().to_owned() });
         }
         let mut items = None;
         let mut filled = Vec::with_capacity(self.inputs.len());
         for input in &self.inputs {
             let mut of_input = tensors.iter().filter(|tensor| tensor.name() == input.name);
             let (Some(tensor), None) = (of_input.next(), of_input.next()) else {
-                return Err(
-                    self.invalid(format!("a request has 1 tensor for the input `{}`", input.name), next)
-                );
+                return Err(RequestError::NotOne { input: input.name.clone() });
             };
             let of_tensor = input.items(tensor, self.batch);
             if of_tensor.is_none() || *items.get_or_insert(of_tensor) != of_tensor {
-                let (name, shape, element) = (&input.name, &input.shape, input.element);
-                let element = element.map_or("unknown", ElementType::name);
-                let (sent, of) = (tensor.shape(), tensor.element().name());
-                let cause = format!("input `{name}` is {element} {shape:?}, but got {of} {sent:?}");
-                return Err(self.invalid(cause, next));
+                return Err(RequestError::Disagrees {
+                    input: input.name.clone(),
+                    expected: (input.element, input.shape.clone()),
+                    found: (tensor.element(), tensor.shape().to_vec()),
+                });
             }
             filled.push((input.index, tensor));
         }
@@ -108,8 +100,8 @@ impl RequestAdapter {
     /// Copies the outputs of the latest run, which was of so many items.
     ///
     /// # Errors
-    /// `E0801` if those items cannot be told from the rest of the batch.
-    pub(crate) fn read(&self, items: usize, session: &dyn Session) -> Result<Vec<Tensor>, Diagnosis> {
+    /// [`RequestError::NoBatchAxis`], if those items cannot be told from the rest of the batch.
+    pub(crate) fn read(&self, items: usize, session: &dyn Session) -> Result<Vec<Tensor>, RequestError> {
         let output = |(index, Output { name, is_fixed }): (usize, &Output)| {
             let tensor = session.output(index).host();
             let mut shape = tensor.shape.to_vec();
@@ -117,34 +109,19 @@ impl RequestAdapter {
                 _ if items == self.batch => {}
                 Some(first) if *first == self.batch && !is_fixed => *first = items,
                 _ => {
-                    let cause = format!("output `{name}` has no batch axis");
-                    return Err(self.invalid(cause, format!("send {} items at a time", self.batch)));
+                    return Err(RequestError::NoBatchAxis { output: name.clone(), batch: self.batch });
                 }
             }
             let data = tensor.data;
             let bytes = data.to_bytes(shape.iter().product());
-            Tensor::new(name, data.element(), shape, bytes)
+            Ok(Tensor::new(name, data.element(), shape, bytes).expect("its shape has as many bytes"))
         };
         self.outputs.iter().enumerate().map(output).collect()
     }
 
     /// Refuses every request if the model has implicit state.
-    pub(crate) fn refuse_state(&self) -> Result<(), Diagnosis> {
-        if self.has_state {
-            let cause = "it keeps a state from frame to frame, which a request would change";
-            return Err(self.invalid(cause, "send frames through a stream"));
-        }
-        Ok(())
-    }
-
-    /// Returns the fault of tensors for a model that is bound to a GPU.
-    #[cfg(feature = "cuda")]
-    pub(crate) fn on_device(&self) -> Diagnosis {
-        self.invalid("on a GPU it takes images only", "run this model on a CPU engine")
-    }
-
-    fn invalid(&self, cause: impl std::fmt::Display, next: impl std::fmt::Display) -> Diagnosis {
-        Diagnosis::new(&codes::REQUEST_INVALID, &self.file, cause, next)
+    pub(crate) fn refuse_state(&self) -> Result<(), RequestError> {
+        if self.has_state { Err(RequestError::HasState) } else { Ok(()) }
     }
 }
 
@@ -162,5 +139,70 @@ impl Input {
             }
             Some(_) => None,
         }
+    }
+}
+
+/// Reason why a model refuses a client's request (`E0801`).
+#[derive(Debug)]
+pub(crate) enum RequestError {
+    /// The model keeps a state from frame to frame, which a request would change.
+    HasState,
+    /// The model's tensors are on a GPU, where it takes images only.
+    #[cfg(feature = "cuda")]
+    OnGpu,
+    /// A tensor has the name of no input that a request fills.
+    Stray {
+        /// Name of the tensor.
+        tensor: String,
+    },
+    /// The request has no tensor for an input, or several.
+    NotOne {
+        /// Name of the input.
+        input: String,
+    },
+    /// A tensor has another element type, shape or number of items than its input.
+    Disagrees {
+        /// Name of the input.
+        input: String,
+        /// Element type and shape of the input.
+        expected: (Option<ElementType>, Vec<usize>),
+        /// Element type and shape of the tensor.
+        found: (ElementType, Vec<usize>),
+    },
+    /// The request has fewer items than the batch, and an output does not show which values are theirs.
+    NoBatchAxis {
+        /// Name of the output.
+        output: String,
+        /// Number of items in a batch.
+        batch: usize,
+    },
+}
+
+impl RequestError {
+    /// Returns the fault of the model in `file` that a client sees.
+    pub(crate) fn diagnosis(&self, file: &Path) -> Diagnosis {
+        let next = "see `orinoco models show` for its inputs".to_owned();
+        let (cause, next) = match self {
+            Self::HasState => (
+                "it keeps a state from frame to frame, which a request would change".to_owned(),
+                "send frames through a stream".to_owned(),
+            ),
+            #[cfg(feature = "cuda")]
+            Self::OnGpu => {
+                ("on a GPU it takes images only".to_owned(), "run this model on a CPU engine".to_owned())
+            }
+            Self::Stray { tensor } => {
+                (format!("the request has a tensor `{tensor}`, which is not one of the inputs to send"), next)
+            }
+            Self::NotOne { input } => (format!("a request has 1 tensor for the input `{input}`"), next),
+            Self::Disagrees { input, expected: (element, shape), found: (of, sent) } => {
+                let (element, of) = (element.map_or("unknown", ElementType::name), of.name());
+                (format!("input `{input}` is {element} {shape:?}, but got {of} {sent:?}"), next)
+            }
+            Self::NoBatchAxis { output, batch } => {
+                (format!("output `{output}` has no batch axis"), format!("send {batch} items at a time"))
+            }
+        };
+        Diagnosis::new(&codes::REQUEST_INVALID, file.display(), cause, next)
     }
 }

@@ -7,6 +7,7 @@ use orinoco_core::{Diagnosis, TensorDesc, codes};
 
 use crate::context::EngineContext;
 use crate::engine::{Engine, Prepared, Session, SessionSpec};
+use crate::engine_error::EngineError;
 use crate::engines::{engines, find};
 use crate::scratch::Scratch;
 use crate::states::ProbeInputs;
@@ -103,7 +104,7 @@ impl ChosenEngine {
         &mut self,
         wanted: TensorMemory,
         scratch: Option<(&Scratch, &str)>,
-    ) -> Result<Box<dyn Session>, Diagnosis> {
+    ) -> Result<Box<dyn Session>, EngineError> {
         let probe = self.probe.take();
         let is_on_host = [wanted, self.prepared.memory()].contains(&TensorMemory::Host);
         match probe {
@@ -152,26 +153,28 @@ pub fn choose(
         let (why, detail) = match run_probe(engine, file, context, inputs_for) {
             Ok(chosen) => return Ok(ChosenEngine { refused, ..chosen }),
             Err(RefusalReason::Absent(why)) => (why, None),
-            Err(RefusalReason::Everywhere(fault)) => return Err(fault),
-            Err(RefusalReason::Model(fault)) => {
-                if is_required {
-                    return Err(if is_unreadable(&fault) {
-                        fault
-                    } else {
+            Err(RefusalReason::Inputs(fault)) => return Err(fault),
+            Err(RefusalReason::Engine(error)) => {
+                let fault = error.diagnosis(file);
+                match error {
+                    // Every other engine would report the same.
+                    EngineError::File(_) | EngineError::Shapes(_) => return Err(fault),
+                    EngineError::Unreadable(_) if is_required => return Err(fault),
+                    _ if is_required => {
                         let detail = fault.detail.unwrap_or_default();
-                        required(engine.name(), &fault.cause).with_detail(&detail)
-                    });
+                        return Err(required(engine.name(), &fault.cause).with_detail(&detail));
+                    }
+                    _ => verdicts.push(error),
                 }
-                let reason = (fault.cause.clone(), fault.detail.clone());
-                verdicts.push(fault);
-                reason
+                (fault.cause, fault.detail)
             }
         };
         refused.push(RefusedEngine { engine: engine.name().to_owned(), why, detail });
     }
     // If every engine on this machine fails to read the file, the file is at fault.
-    match verdicts.pop() {
-        Some(fault) if is_unreadable(&fault) && verdicts.iter().all(is_unreadable) => Err(fault),
+    let is_unreadable = |error: &EngineError| matches!(error, EngineError::Unreadable(_));
+    match verdicts.last() {
+        Some(error) if verdicts.iter().all(is_unreadable) => Err(error.diagnosis(file)),
         _ => Err(nobody(file, &refused)),
     }
 }
@@ -180,22 +183,16 @@ pub fn choose(
 enum RefusalReason {
     /// Engine that cannot run on this machine.
     Absent(String),
-    /// Model that the engine, which can run here, does not support.
-    Model(Diagnosis),
-    /// Error that every other engine would report too.
-    Everywhere(Diagnosis),
+    /// The engine, which can run here, failed on the model.
+    Engine(EngineError),
+    /// The graph has no inputs that can be probed.
+    Inputs(Diagnosis),
 }
 
-impl From<Diagnosis> for RefusalReason {
-    fn from(fault: Diagnosis) -> Self {
-        let everywhere = [codes::FILE_MISSING.id, codes::MODEL_DISAGREES.id].contains(&fault.code.id);
-        if everywhere { Self::Everywhere(fault) } else { Self::Model(fault) }
+impl From<EngineError> for RefusalReason {
+    fn from(error: EngineError) -> Self {
+        Self::Engine(error)
     }
-}
-
-/// Whether the engine failed to read the file. Another engine may succeed.
-fn is_unreadable(fault: &Diagnosis) -> bool {
-    fault.code.id == codes::MODEL_PARSE.id
 }
 
 /// Prepares the model, and executes it once with the constants and with zeros in every other input.
@@ -207,7 +204,7 @@ fn run_probe(
 ) -> Result<ChosenEngine, RefusalReason> {
     let info = engine.check(context).map_err(RefusalReason::Absent)?;
     let prepared = engine.prepare(file, context)?;
-    let inputs = inputs_for(prepared.inputs(), prepared.outputs()).map_err(RefusalReason::Everywhere)?;
+    let inputs = inputs_for(prepared.inputs(), prepared.outputs()).map_err(RefusalReason::Inputs)?;
     let mut session = prepared.session(&SessionSpec::new(&inputs.shapes))?;
     inputs.write_constants(session.as_mut());
     session.run()?;
@@ -253,10 +250,10 @@ mod tests {
             TensorMut::Host(TensorViewMut { shape: &[1], data })
         }
 
-        fn enqueue(&mut self, _: &ExecutionStream) -> Result<(), Diagnosis> {
+        fn enqueue(&mut self, _: &ExecutionStream) -> Result<(), EngineError> {
             match self.sample_rate {
                 [16_000.0] => Ok(()),
-                [other] => Err(crate::faults::run_failed(Path::new("m"), &format!("no branch for {other}"))),
+                [other] => Err(EngineError::run(format!("no branch for {other}"))),
             }
         }
 
@@ -277,10 +274,10 @@ mod tests {
             }
         }
 
-        fn prepare(&self, file: &Path, _: &EngineContext) -> Result<Box<dyn Prepared>, Diagnosis> {
+        fn prepare(&self, _: &Path, _: &EngineContext) -> Result<Box<dyn Prepared>, EngineError> {
             match self.0 {
-                "parse" => Err(crate::faults::unreadable(file, "not ONNX")),
-                "lacking" => Err(crate::faults::unsupported(file, "no Foo")),
+                "parse" => Err(EngineError::Unreadable("not ONNX".into())),
+                "lacking" => Err(EngineError::Unsupported("no Foo".into())),
                 _ => Ok(Box::new(Fake(self.0))),
             }
         }
@@ -295,7 +292,7 @@ mod tests {
             &[]
         }
 
-        fn session(&self, _: &SessionSpec<'_>) -> Result<Box<dyn Session>, Diagnosis> {
+        fn session(&self, _: &SessionSpec<'_>) -> Result<Box<dyn Session>, EngineError> {
             Ok(match self.0 {
                 "choosy" => Box::new(Choosy { sample_rate: [0.0] }),
                 name => Box::new(Fake(name)),
@@ -308,9 +305,9 @@ mod tests {
             unreachable!("it has no inputs")
         }
 
-        fn enqueue(&mut self, _: &ExecutionStream) -> Result<(), Diagnosis> {
+        fn enqueue(&mut self, _: &ExecutionStream) -> Result<(), EngineError> {
             match self.0 {
-                "broken" => Err(crate::faults::run_failed(Path::new("m"), "it broke")),
+                "broken" => Err(EngineError::run("it broke")),
                 _ => Ok(()),
             }
         }

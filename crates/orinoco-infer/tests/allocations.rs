@@ -8,10 +8,10 @@ use std::cell::Cell;
 use std::path::Path;
 use std::sync::Arc;
 
-use orinoco_core::{Diagnosis, FrameDesc, InferenceResult, Nanos, PixelFormat};
+use orinoco_core::{FrameDesc, InferenceResult, Nanos, PixelFormat};
 use orinoco_infer::{
-    ENGINES, EngineContext, ExecutionStream, ImagePlan, Options, Scratch, Session, SessionSpec, TensorMut,
-    TensorRef, by_name,
+    ENGINES, EngineContext, EngineError, ExecutionStream, ImagePlan, Options, Scratch, Session, SessionSpec,
+    TensorMut, TensorRef, by_name,
 };
 use orinoco_model::Repository;
 use orinoco_pipeline::{Executor, Frame, MonotonicClock, Slot, SlotPool};
@@ -67,7 +67,7 @@ impl Session for Watched {
         self.0.input(index)
     }
 
-    fn enqueue(&mut self, stream: &ExecutionStream) -> Result<(), Diagnosis> {
+    fn enqueue(&mut self, stream: &ExecutionStream) -> Result<(), EngineError> {
         IN_ENGINE.set(true);
         let done = self.0.enqueue(stream);
         IN_ENGINE.set(false);

@@ -10,13 +10,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use half::f16;
 use orinoco_core::{
-    ComputeUnit, Diagnosis, ElementType, FrameDesc, InferenceResult, MemoryDomain, Nanos, PixelFormat, Resize,
+    ComputeUnit, ElementType, FrameDesc, InferenceResult, MemoryDomain, Nanos, PixelFormat, Resize,
 };
 use orinoco_cuda::{Device, DeviceArena, Stream, Surfaces};
 use orinoco_cuda_doubles::run_with_stand_in;
 use orinoco_infer::{
-    DeviceTensor, Elements, ElementsMut, EngineContext, ExecutionStream, ImagePlan, Prepared, Session,
-    SessionSpec, TensorMemory, TensorMut, TensorRef, by_name,
+    DeviceTensor, Elements, ElementsMut, EngineContext, EngineError, ExecutionStream, ImagePlan, Prepared,
+    Session, SessionSpec, TensorMemory, TensorMut, TensorRef, by_name,
 };
 use orinoco_model::{Binding, Model, Repository};
 use orinoco_pipeline::{Executor, Frame, Lease, MonotonicClock, Slot, SlotPool, StageTimes};
@@ -73,7 +73,7 @@ impl Session for HostEngine {
         TensorRef::Device(&self.outputs[index])
     }
 
-    fn enqueue(&mut self, stream: &ExecutionStream) -> Result<(), Diagnosis> {
+    fn enqueue(&mut self, stream: &ExecutionStream) -> Result<(), EngineError> {
         stream.wait().expect("what is queued is done");
         for (index, input) in self.inputs.iter().enumerate() {
             let mut bytes = vec![0; input.span.bytes()];

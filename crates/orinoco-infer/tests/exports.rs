@@ -8,7 +8,7 @@ use std::process::Command;
 
 use ndarray::{ArrayD, OwnedRepr};
 use ndarray_npy::NpzReader;
-use orinoco_infer::{Engine, EngineContext, SessionSpec, engines};
+use orinoco_infer::{Engine, EngineContext, EngineError, SessionSpec, engines};
 
 /// Maximum difference from PyTorch's output, as a share of its largest value.
 const DIFFERENCE_MAX: f32 = 1e-3;
@@ -46,15 +46,15 @@ fn arrays(npz: &Path, kind: &str) -> Vec<ArrayD<f32>> {
 fn difference(engine: &dyn Engine, folder: &Path, name: &str) -> Result<f32, String> {
     let npz = folder.join(format!("{name}.npz"));
     let (inputs, outputs) = (arrays(&npz, "in"), arrays(&npz, "out"));
-    let prepared = engine
-        .prepare(&folder.join(format!("{name}.onnx")), &EngineContext::default())
-        .map_err(|f| f.cause)?;
+    let file = folder.join(format!("{name}.onnx"));
+    let cause = |error: EngineError| error.diagnosis(&file).cause;
+    let prepared = engine.prepare(&file, &EngineContext::default()).map_err(cause)?;
     let shapes: Vec<Vec<usize>> = inputs.iter().map(|array| array.shape().to_vec()).collect();
-    let mut session = prepared.session(&SessionSpec::new(&shapes)).map_err(|fault| fault.cause)?;
+    let mut session = prepared.session(&SessionSpec::new(&shapes)).map_err(cause)?;
     for (index, array) in inputs.iter().enumerate() {
         session.input(index).host().data.copy_from_f32(array.as_slice().expect("stored row by row"));
     }
-    session.run().map_err(|fault| fault.cause)?;
+    session.run().map_err(cause)?;
     let mut worst: f32 = 0.0;
     for (index, expected) in outputs.iter().enumerate() {
         let mut ours = Vec::new();

@@ -4,7 +4,7 @@
 #![allow(clippy::print_stdout, reason = "the measured errors, shown with --nocapture")]
 
 use half::f16;
-use orinoco_infer::{Engine, EngineContext, SessionSpec, engines};
+use orinoco_infer::{Engine, EngineContext, EngineError, SessionSpec, engines};
 use orinoco_tests::onnx::{Attribute, Graph, element};
 
 /// Maximum error of a result, as a share of the largest one. Neighbouring f16 numbers differ by a 1024th of their
@@ -293,7 +293,7 @@ fn compute(
         session.output(0).host().data.to_f32(&mut output);
         Ok(output)
     };
-    Some(run().map_err(|fault: orinoco_core::Diagnosis| fault.cause))
+    Some(run().map_err(|error: EngineError| error.diagnosis(file.path()).cause))
 }
 
 /// Returns pseudo-random numbers from 0 to 1, the same ones in each run.

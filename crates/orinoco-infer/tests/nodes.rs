@@ -8,7 +8,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use half::f16;
-use orinoco_infer::{Elements, ElementsMut, Engine, EngineContext, Session, SessionSpec, engines};
+use orinoco_infer::{
+    Elements, ElementsMut, Engine, EngineContext, EngineError, Session, SessionSpec, engines,
+};
 use orinoco_tests::onnx::TensorProto;
 
 /// Tolerances of `onnx.backend.test.runner`.
@@ -139,19 +141,21 @@ fn run(engine: &dyn Engine, case: &Path) -> FrameResult {
         return FrameResult::Refused("tensors of a type that Orinoco does not carry".to_owned());
     };
     let shapes: Vec<Vec<usize>> = inputs.iter().map(|(shape, _)| shape.clone()).collect();
-    let bound = engine.prepare(&case.join("model.onnx"), &EngineContext::default());
+    let file = case.join("model.onnx");
+    let cause = |error: EngineError| error.diagnosis(&file).cause;
+    let bound = engine.prepare(&file, &EngineContext::default());
     let session = bound.and_then(|prepared| {
         let open = prepared.outputs().len();
         prepared.session(&SessionSpec::new(&shapes)).map(|session| (session, open))
     });
     let (mut session, open): (Box<dyn Session>, usize) = match session {
         Ok(session) => session,
-        Err(fault) => return FrameResult::Refused(fault.cause),
+        Err(error) => return FrameResult::Refused(cause(error)),
     };
     let name = case.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
     let finds = FINDERS.iter().any(|finder| name.starts_with(finder));
-    if finds && let Err(fault) = session.run() {
-        return FrameResult::Refused(fault.cause);
+    if finds && let Err(error) = session.run() {
+        return FrameResult::Refused(cause(error));
     }
     for (index, (_, stored)) in inputs.iter().enumerate() {
         if !write(session.input(index).host().data, stored) {
@@ -160,8 +164,8 @@ fn run(engine: &dyn Engine, case: &Path) -> FrameResult {
     }
     match session.run() {
         Ok(()) => {}
-        Err(fault) if finds => return FrameResult::Wrong(format!("after a run on zeros: {}", fault.cause)),
-        Err(fault) => return FrameResult::Refused(fault.cause),
+        Err(error) if finds => return FrameResult::Wrong(format!("after a run on zeros: {}", cause(error))),
+        Err(error) => return FrameResult::Refused(cause(error)),
     }
     if open != outputs.len() {
         return FrameResult::Wrong(format!("{open} outputs for {}", outputs.len()));

@@ -1,12 +1,54 @@
 //! Checks of a model file that need no engine.
 
-use std::io::Read;
-use std::path::Path;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
 
-use orinoco_core::{Diagnosis, WithSubject, codes};
+use orinoco_core::{Diagnosis, codes};
 
 use crate::files::weight_files;
 use crate::onnx::ONNX;
+
+/// Fault of a model file that engines report badly, or not in the same words.
+#[derive(Debug)]
+pub enum ModelFileError {
+    /// The file is missing, is not a regular file, is too large, or may not be opened.
+    Open(Diagnosis),
+    /// The file cannot be read.
+    Read(io::Error),
+    /// The file is empty.
+    Empty,
+    /// The file is a pointer of Git LFS, and the model was never fetched.
+    LfsPointer,
+    /// A file with weights of the model is missing, or is not a file.
+    Weights {
+        /// Path of the file with weights.
+        path: PathBuf,
+        /// Cause in one sentence.
+        cause: String,
+    },
+}
+
+impl ModelFileError {
+    /// Returns the fault of the model `file` that a user sees.
+    pub fn diagnosis(&self, file: &Path) -> Diagnosis {
+        match self {
+            Self::Open(fault) => fault.clone(),
+            Self::Read(why) => Diagnosis::new(&codes::FILE_MISSING, file.display(), why, ONNX.next),
+            Self::Empty => unreadable(file, "the file is empty"),
+            Self::LfsPointer => Diagnosis::new(
+                &codes::MODEL_PARSE,
+                file.display(),
+                "it is a Git LFS pointer, not the model",
+                "fetch the model with `git lfs pull`",
+            ),
+            Self::Weights { path, cause } => {
+                let cause = format!("{} stores weights in this file: {cause}", file.display());
+                let next = "put it next to the model, under the name that the model was exported with";
+                Diagnosis::new(&codes::FILE_MISSING, path.display(), cause, next)
+            }
+        }
+    }
+}
 
 /// Makes the fault of a file that is not a model or is damaged. `cause` is a short sentence.
 pub fn unreadable(file: &Path, cause: &str) -> Diagnosis {
@@ -16,26 +58,20 @@ pub fn unreadable(file: &Path, cause: &str) -> Diagnosis {
 
 /// Finds the faults of a model file that engines report badly: it is missing, not a file, empty, or was never fetched
 /// from Git LFS; or a file with its weights is missing.
-pub fn check_file(file: &Path) -> Result<(), Diagnosis> {
+pub fn check_file(file: &Path) -> Result<(), ModelFileError> {
     const LFS: &[u8] = b"version https://git-lfs";
-    let opened = ONNX.open(file)?;
+    let opened = ONNX.open(file).map_err(ModelFileError::Open)?;
     let mut head = Vec::with_capacity(LFS.len());
-    let read = opened.take(LFS.len() as u64).read_to_end(&mut head);
-    read.about(&codes::FILE_MISSING, file.display(), ONNX.next)?;
+    opened.take(LFS.len() as u64).read_to_end(&mut head).map_err(ModelFileError::Read)?;
     match head.as_slice() {
-        [] => Err(unreadable(file, "the file is empty")),
-        LFS => Err(Diagnosis::new(
-            &codes::MODEL_PARSE,
-            file.display(),
-            "it is a Git LFS pointer, not the model",
-            "fetch the model with `git lfs pull`",
-        )),
+        [] => Err(ModelFileError::Empty),
+        LFS => Err(ModelFileError::LfsPointer),
         _ => check_external(file),
     }
 }
 
 /// Checks that the files with external weights exist.
-fn check_external(file: &Path) -> Result<(), Diagnosis> {
+fn check_external(file: &Path) -> Result<(), ModelFileError> {
     for path in weight_files(file) {
         let metadata = std::fs::metadata(&path);
         let cause = match metadata {
@@ -43,9 +79,7 @@ fn check_external(file: &Path) -> Result<(), Diagnosis> {
             Ok(_) => "it is not a file".to_owned(),
             Err(why) => why.to_string(),
         };
-        let cause = format!("{} stores weights in this file: {cause}", file.display());
-        let next = "put it next to the model, under the name that the model was exported with";
-        return Err(Diagnosis::new(&codes::FILE_MISSING, path.display(), cause, next));
+        return Err(ModelFileError::Weights { path, cause });
     }
     Ok(())
 }

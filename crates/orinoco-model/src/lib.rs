@@ -20,7 +20,7 @@ mod repository;
 mod write;
 
 pub use bind::Binding;
-pub use check::{check_file, unreadable};
+pub use check::{ModelFileError, check_file, unreadable};
 pub use description::{Model, UncertainKey};
 pub use import::{Import, SkippedSetting};
 pub use input::{AudioFeatures, AudioSpec, ExtraInput, ExtraInputValue, Mfcc, ModelInput, Quantization};

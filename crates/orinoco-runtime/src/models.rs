@@ -91,7 +91,8 @@ pub fn session_for(
 ) -> Result<Box<dyn Session>, Diagnosis> {
     let LoadedModel { name, model, binding, chosen } = loaded;
     let wanted = wanted_memory(model, binding, chosen.prepared.as_ref());
-    chosen.session(wanted, scratch.map(|scratch| (scratch, name.as_str())))
+    let session = chosen.session(wanted, scratch.map(|scratch| (scratch, name.as_str())));
+    session.map_err(|why| why.diagnosis(&model.file))
 }
 
 /// Binds a plan of `loaded` with `session`, on the GPU if the session's tensors are there.
@@ -115,7 +116,8 @@ fn wanted_memory(model: &Model, binding: &Binding, prepared: &dyn Prepared) -> T
 
 /// Binds a plan of `loaded`, a model of sound.
 pub fn bind_audio(loaded: &mut LoadedModel) -> Result<AudioPlan, Diagnosis> {
-    let session = loaded.chosen.session(TensorMemory::Host, None)?;
+    let session = loaded.chosen.session(TensorMemory::Host, None);
+    let session = session.map_err(|why| why.diagnosis(&loaded.model.file))?;
     AudioPlan::new(&loaded.model, &loaded.binding, loaded.chosen.prepared.as_ref(), session)
 }
 

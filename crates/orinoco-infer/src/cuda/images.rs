@@ -1,9 +1,8 @@
 //! Adapter that preprocesses frames on the GPU, into an input there.
 
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use orinoco_core::{Diagnosis, Resize, WithSubject, codes};
+use orinoco_core::Resize;
 use orinoco_cuda::launch::{self, Element};
 use orinoco_cuda::{
     CudaError, Device, FilterBounds, FrameTable, Graph, GraphRun, ImageTensor, Placement, Span, Stream,
@@ -15,8 +14,8 @@ use orinoco_vision::{InputSpec, Mapping};
 use super::intake::{Intake, is_lent};
 use crate::bound::Adapter;
 use crate::engine::Session;
-use crate::faults::device_failed;
 use crate::marks::{Mark, StageMarks};
+use crate::plan_error::ExecuteError;
 use crate::stream::ExecutionStream;
 use crate::tensor::DeviceTensor;
 
@@ -26,7 +25,6 @@ const FRAME_SIDE_MAX: u32 = 4096;
 
 /// Adapter that preprocesses frames on the GPU, into the session's input there.
 pub(crate) struct DeviceImages {
-    file: PathBuf,
     spec: InputSpec,
     batch: usize,
     intake: Intake,
@@ -41,7 +39,6 @@ pub(crate) struct DeviceImages {
 
 impl DeviceImages {
     pub(super) fn new(
-        file: &Path,
         spec: &InputSpec,
         input: &DeviceTensor,
         batch: usize,
@@ -50,7 +47,6 @@ impl DeviceImages {
     ) -> Result<Self, CudaError> {
         let element = Element::of(input.element).expect("the kernels write its type");
         Ok(Self {
-            file: file.to_owned(),
             batch,
             intake: Intake::new(device, batch),
             table: FrameTable::new(device, layout_for(spec, batch))?,
@@ -73,16 +69,13 @@ impl DeviceImages {
         self.intake.reads_video_memory()
     }
 
-    fn fill_table(&mut self, frames: &[Frame], stream: &Stream) -> Result<(), Diagnosis> {
-        let Self { intake, file, .. } = self;
-        intake.make_room(frames).map_err(|why| device_failed(file, &why))?;
+    fn fill_table(&mut self, frames: &[Frame], stream: &Stream) -> Result<(), ExecuteError> {
+        self.intake.make_room(frames)?;
         for (item, frame) in frames.iter().enumerate() {
-            let placed = intake.place(item, frame, stream);
-            let (desc, span) = placed.map_err(|why| device_failed(file, &why))?;
+            let (desc, span) = self.intake.place(item, frame, stream)?;
             let mapping = self.spec.mapping(desc.width, desc.height);
             let set = self.table.set(item, &desc, &span, placement(&mapping));
-            let next = "make the source's frames smaller, or use an engine on the CPU";
-            set.about(&codes::ENGINE_RUN, file.display(), next)?;
+            set.map_err(ExecuteError::Frame)?;
             self.mappings[item] = mapping;
         }
         (frames.len()..self.batch).for_each(|item| self.table.clear(item));
@@ -96,24 +89,20 @@ impl Adapter<[Frame]> for DeviceImages {
         frames: &[Frame],
         _: &mut dyn Session,
         stream: &ExecutionStream,
-    ) -> Result<u32, Diagnosis> {
+    ) -> Result<u32, ExecuteError> {
         let stream = on_gpu(stream);
         self.fill_table(frames, stream)?;
-        let Self { graph, table, tensor, input, intake, marks, file, .. } = self;
-        let ran = marks.record(Mark::Started, stream).and_then(|()| {
-            graph.run(stream, 0, |stream| {
-                table.upload(stream)?;
-                launch::preprocess(stream, &table.span(), tensor, input)
-            })
-        });
-        let ran = ran.and_then(|ran| {
-            marks.record(Mark::Preprocessed, stream)?;
-            intake.release(stream)?;
-            // The engine would wait for it, too. Waiting here counts the time as preprocessing.
-            stream.synchronize()?;
-            Ok(ran)
-        });
-        ran.map(|ran| u32::from(ran == GraphRun::Directly)).map_err(|why| device_failed(file, &why))
+        let Self { graph, table, tensor, input, intake, marks, .. } = self;
+        marks.record(Mark::Started, stream)?;
+        let ran = graph.run(stream, 0, |stream| {
+            table.upload(stream)?;
+            launch::preprocess(stream, &table.span(), tensor, input)
+        })?;
+        marks.record(Mark::Preprocessed, stream)?;
+        intake.release(stream)?;
+        // The engine would wait for it, too. Waiting here counts the time as preprocessing.
+        stream.synchronize()?;
+        Ok(u32::from(ran == GraphRun::Directly))
     }
 
     fn mappings(&self) -> &[Mapping] {

@@ -1,11 +1,10 @@
 //! Readout of results from outputs on the GPU: kernels extract boxes and classes, and for every other head the outputs
 //! are copied to the host.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use half::f16;
-use orinoco_core::{BoxF, ClassScore, Detection, Diagnosis, ElementType, InferenceResult, TensorDesc};
+use orinoco_core::{BoxF, ClassScore, Detection, ElementType, InferenceResult, TensorDesc};
 use orinoco_cuda::launch::{
     self, BoxRows, CANDIDATES_MAX, CLASS_BYTES, Candidate, CandidateLists, Classify, Decode, Element,
     KeptLists, Suppress, Totals,
@@ -18,15 +17,14 @@ use orinoco_vision::{Across, Head, HeadSpec, InputSpec, Mapping, Output};
 use super::images::on_gpu;
 use crate::bound::Readout;
 use crate::engine::{Prepared, Session};
-use crate::faults::device_failed;
 use crate::head::{OUTPUTS_MAX, as_bound, build, too_many};
 use crate::marks::{Mark, StageMarks};
+use crate::plan_error::{ExecuteError, PlanError};
 use crate::stream::ExecutionStream;
 use crate::tensor::DeviceTensor;
 
 /// Readout of a model whose outputs are on the GPU.
 pub(crate) struct DeviceHead {
-    file: PathBuf,
     how: ReadoutPath,
     shared: SharedParts,
     graph: Graph,
@@ -50,7 +48,7 @@ enum ReadoutPath {
 }
 
 impl DeviceHead {
-    /// Builds the readout for the outputs of `session`, or returns the reason why they do not fit the model's head.
+    /// Builds the readout for the outputs of `session`.
     pub(super) fn new(
         model: &Model,
         prepared: &dyn Prepared,
@@ -58,9 +56,9 @@ impl DeviceHead {
         batch: usize,
         shared: SharedParts,
         device: &Device,
-    ) -> Result<Result<Self, String>, CudaError> {
+    ) -> Result<Self, PlanError> {
         let how = ReadoutPath::new(model, prepared, session, batch, device)?;
-        Ok(how.map(|how| Self { file: model.file.clone(), how, shared, graph: Graph::new() }))
+        Ok(Self { how, shared, graph: Graph::new() })
     }
 }
 
@@ -71,48 +69,40 @@ impl Readout for DeviceHead {
         mappings: &[Mapping],
         stream: &ExecutionStream,
         results: &mut [InferenceResult],
-    ) -> Result<u32, Diagnosis> {
-        let Self { file, how, shared: SharedParts { table, marks }, graph } = self;
+    ) -> Result<u32, ExecuteError> {
+        let Self { how, shared: SharedParts { table, marks }, graph } = self;
         let stream = on_gpu(stream);
-        let mut read = || -> Result<GraphRun, CudaError> {
-            let ran = graph.run(stream, 0, |stream| how.record(stream, table))?;
-            marks.record(Mark::Read, stream)?;
-            stream.synchronize()?;
-            how.read(stream, mappings, results)?;
-            Ok(ran)
-        };
-        read().map(|ran| u32::from(ran == GraphRun::Directly)).map_err(|why| device_failed(file, &why))
+        let ran = graph.run(stream, 0, |stream| how.record(stream, table))?;
+        marks.record(Mark::Read, stream)?;
+        stream.synchronize()?;
+        how.read(stream, mappings, results)?;
+        Ok(u32::from(ran == GraphRun::Directly))
     }
 }
 
 impl ReadoutPath {
-    /// Selects the method for the outputs of `session`, or returns the reason why they do not fit the model's head.
+    /// Selects the method for the outputs of `session`.
     fn new(
         model: &Model,
         prepared: &dyn Prepared,
         session: &dyn Session,
         batch: usize,
         device: &Device,
-    ) -> Result<Result<Self, String>, CudaError> {
+    ) -> Result<Self, PlanError> {
         let outputs: Vec<DeviceTensor> =
             (0..prepared.outputs().len()).map(|index| session.output(index).device().clone()).collect();
         let outputs = outputs.as_slice();
-        let host = match CopiedHead::new(model, prepared.outputs(), outputs, batch, device)? {
-            Ok(host) => host,
-            Err(why) => return Ok(Err(why)),
-        };
-        let [output] = outputs else { return Ok(Ok(Self::Host(host))) };
-        let Some(element) = Element::of(output.element) else { return Ok(Ok(Self::Host(host))) };
+        let host = CopiedHead::new(model, prepared.outputs(), outputs, batch, device)?;
+        let [output] = outputs else { return Ok(Self::Host(host)) };
+        let Some(element) = Element::of(output.element) else { return Ok(Self::Host(host)) };
         let spec = &model.head;
         if spec.kind.form == OutputForm::Classes {
-            return Classes::new(spec, output, element, batch, device)
-                .map(|classes| Ok(Self::Classes(classes)));
+            return Ok(Self::Classes(Classes::new(spec, output, element, batch, device)?));
         }
-        match box_rows(spec, &model.head_input(), &output.shape) {
-            Some(rows) => Boxes::new(spec, rows, output, element, host, batch, device)
-                .map(|boxes| Ok(Self::Boxes(boxes))),
-            None => Ok(Ok(Self::Host(host))),
-        }
+        Ok(match box_rows(spec, &model.head_input(), &output.shape) {
+            Some(rows) => Self::Boxes(Boxes::new(spec, rows, output, element, host, batch, device)?),
+            None => Self::Host(host),
+        })
     }
 
     /// Queues the kernels and copies that bring the results of a run to the host.
@@ -326,21 +316,18 @@ impl CopiedHead {
         outputs: &[DeviceTensor],
         batch: usize,
         device: &Device,
-    ) -> Result<Result<Self, String>, CudaError> {
+    ) -> Result<Self, PlanError> {
         if outputs.len() > OUTPUTS_MAX {
-            return Ok(Err(too_many(outputs.len())));
+            return Err(PlanError::Head(too_many(outputs.len())));
         }
         let seen = declared.iter().zip(outputs).map(|(declared, bound)| as_bound(declared, &bound.shape));
-        let head = match build(model, &seen.collect::<Vec<TensorDesc>>(), batch) {
-            Ok(head) => head,
-            Err(why) => return Ok(Err(why)),
-        };
+        let head = build(model, &seen.collect::<Vec<TensorDesc>>(), batch).map_err(PlanError::Head)?;
         let copied = |tensor: &DeviceTensor| {
             let copy = PinnedBuffer::new(device, tensor.span.bytes())?;
             Ok(HostOutput { tensor: tensor.clone(), copy, values: Vec::new() })
         };
         let outputs = outputs.iter().map(copied).collect::<Result<_, CudaError>>()?;
-        Ok(Ok(Self { outputs, batch, head }))
+        Ok(Self { outputs, batch, head })
     }
 
     fn record(&self, stream: &Stream) -> Result<(), CudaError> {

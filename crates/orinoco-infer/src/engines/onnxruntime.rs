@@ -18,7 +18,7 @@ mod tensors;
 use std::path::Path;
 use std::sync::Arc;
 
-use orinoco_core::{Diagnosis, TensorDesc, codes};
+use orinoco_core::TensorDesc;
 use orinoco_model::check_file;
 use ort::Error;
 use ort::session::Session as OrtSession;
@@ -40,7 +40,7 @@ use self::spare::{Overrides, SpareSession};
 use crate::context::{EngineContext, Options};
 use crate::device::Device;
 use crate::engine::{Engine, EngineInfo, Prepared, Session, SessionSpec, SuiteException, check_binding};
-use crate::faults::{run_failed, unreadable};
+use crate::engine_error::EngineError;
 use crate::panics::catch_panic;
 use crate::tensor::TensorMemory;
 
@@ -71,16 +71,15 @@ impl Engine for OnnxRuntime {
         Ok(runtime.info.clone())
     }
 
-    fn prepare(&self, file: &Path, context: &EngineContext) -> Result<Box<dyn Prepared>, Diagnosis> {
+    fn prepare(&self, file: &Path, context: &EngineContext) -> Result<Box<dyn Prepared>, EngineError> {
         check_file(file)?;
         self.provider.check_computed(file)?;
-        let absent =
-            |why| Diagnosis::new(&codes::ENGINE_UNAVAILABLE, self.name(), why, "see `orinoco explain E0302`");
+        let absent = |why| EngineError::Unavailable { engine: self.name(), why };
         let runtime = runtime(context).map_err(absent)?;
         let device = self.provider.check(context, &runtime).map_err(absent)?;
         let loader = Loader { runtime, provider: self.provider, device, options: context.options().clone() };
         let model = catch_panic(|| OrtModel::load(loader, file));
-        let model = model.unwrap_or_else(|panic| Err(unreadable(file, &panic)))?;
+        let model = model.unwrap_or_else(|panic| Err(EngineError::Unreadable(panic)))?;
         Ok(Box::new(model))
     }
 
@@ -99,7 +98,7 @@ struct Loader {
 }
 
 impl Loader {
-    fn load(&self, file: &Path, memory: Tensors, overrides: &Overrides) -> Result<OrtSession, Diagnosis> {
+    fn load(&self, file: &Path, memory: Tensors, overrides: &Overrides) -> Result<OrtSession, EngineError> {
         let load = |keeps_products: bool| -> Result<OrtSession, Error> {
             let mut builder = OrtSession::builder(&self.runtime.environment)?
                 .with_optimization_level(GraphOptimizationLevel::All)?
@@ -130,7 +129,7 @@ impl Loader {
             Some(device) => device_memory::inside(&device_memory::DevicePlace::kept(device), load),
             None => load(),
         };
-        memory::inside(&AllocationTarget::System, load).map_err(|why| read_error(file, &why))
+        memory::inside(&AllocationTarget::System, load).map_err(|why| read_error(&why))
     }
 }
 
@@ -153,7 +152,7 @@ struct OrtModel {
 }
 
 impl OrtModel {
-    fn load(loader: Loader, file: &Path) -> Result<Self, Diagnosis> {
+    fn load(loader: Loader, file: &Path) -> Result<Self, EngineError> {
         let session = loader.load(file, Tensors::Host, &Overrides::new())?;
         Ok(Self { graph: GraphDesc::of(file, &session), spare: SpareSession::new(session), loader })
     }
@@ -175,9 +174,8 @@ impl Prepared for OrtModel {
         }
     }
 
-    fn session(&self, wanted: &SessionSpec<'_>) -> Result<Box<dyn Session>, Diagnosis> {
-        let GraphDesc { file, inputs, outputs, .. } = &self.graph;
-        check_binding(file, inputs, outputs, wanted.shapes)?;
+    fn session(&self, wanted: &SessionSpec<'_>) -> Result<Box<dyn Session>, EngineError> {
+        check_binding(&self.graph.inputs, &self.graph.outputs, wanted.shapes)?;
         let bound = catch_panic(|| {
             #[cfg(feature = "cuda")]
             if wanted.memory == TensorMemory::Device
@@ -187,28 +185,28 @@ impl Prepared for OrtModel {
             }
             Ok(Box::new(self.on_host(wanted)?) as Box<dyn Session>)
         });
-        bound.unwrap_or_else(|panic| Err(run_failed(file, &panic)))
+        bound.unwrap_or_else(|panic| Err(EngineError::run(panic)))
     }
 }
 
 impl OrtModel {
-    fn on_host(&self, wanted: &SessionSpec<'_>) -> Result<BoundSession, Diagnosis> {
-        let (file, overrides) = (&self.graph.file, self.graph.overrides(wanted.shapes)?);
+    fn on_host(&self, wanted: &SessionSpec<'_>) -> Result<BoundSession, EngineError> {
+        let overrides = self.graph.overrides(wanted.shapes)?;
         let session = match self.spare.take(&overrides) {
             Some(session) => session,
-            None => self.loader.load(file, Tensors::Host, &overrides)?,
+            None => self.loader.load(&self.graph.file, Tensors::Host, &overrides)?,
         };
         let Loader { device, options, .. } = &self.loader;
         let home = (self.spare.clone(), overrides);
         let scratch = wanted.scratch.filter(|_| options.shared_scratch);
         let bound = BoundSession::bind(session, home, &self.graph, wanted.shapes, device.as_ref(), scratch);
-        bound.map_err(|why| run_failed(file, why.message()))
+        bound.map_err(|why| EngineError::run(why.message()))
     }
 
     /// Binds a session whose tensors are on the GPU; `None` if the engine computes elsewhere, or an output has no fixed
     /// shape.
     #[cfg(feature = "cuda")]
-    fn on_device(&self, wanted: &SessionSpec<'_>) -> Result<Option<CudaSession>, Diagnosis> {
+    fn on_device(&self, wanted: &SessionSpec<'_>) -> Result<Option<CudaSession>, EngineError> {
         let Some(device) = &self.loader.device else { return Ok(None) };
         let overrides = self.graph.overrides(wanted.shapes)?;
         let pool = wanted.scratch.and_then(|(scratch, model)| Some((scratch.device()?, model)));

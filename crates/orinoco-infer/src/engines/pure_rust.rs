@@ -6,11 +6,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use half::f16;
-use orinoco_core::{Diagnosis, Dim, ElementType, TensorDesc};
+use orinoco_core::{Dim, ElementType, TensorDesc};
 use orinoco_model::check_file;
 use tract_onnx::pb;
 use tract_onnx::prelude::*;
@@ -19,7 +19,7 @@ use tract_onnx::tract_core::transform::ModelTransform;
 
 use crate::context::EngineContext;
 use crate::engine::{Engine, EngineInfo, Prepared, Session, SessionSpec, SuiteException, check_binding};
-use crate::faults::{NOT_ONNX, device_failed, run_failed, unreadable, unsupported};
+use crate::engine_error::{EngineError, NOT_ONNX};
 use crate::panics::catch_panic;
 use crate::stream::ExecutionStream;
 use crate::tensor::{Elements, ElementsMut, TensorMut, TensorRef, TensorView, TensorViewMut};
@@ -58,10 +58,10 @@ impl Engine for PureRust {
         Ok(EngineInfo { version: VERSION.to_owned(), library: None })
     }
 
-    fn prepare(&self, file: &Path, _context: &EngineContext) -> Result<Box<dyn Prepared>, Diagnosis> {
+    fn prepare(&self, file: &Path, _context: &EngineContext) -> Result<Box<dyn Prepared>, EngineError> {
         check_file(file)?;
         let model = catch_panic(|| TractModel::load(file));
-        Ok(Box::new(model.unwrap_or_else(|panic| Err(unreadable(file, &panic)))?))
+        Ok(Box::new(model.unwrap_or_else(|panic| Err(EngineError::Unreadable(panic)))?))
     }
 
     fn exceptions(&self) -> &'static [SuiteException] {
@@ -74,7 +74,6 @@ type Shapes = Vec<Vec<usize>>;
 
 /// Model as tract has read it, before it infers types and shapes.
 struct TractModel {
-    file: PathBuf,
     graph: InferenceModel,
     inputs: Vec<TensorDesc>,
     outputs: Vec<TensorDesc>,
@@ -83,28 +82,28 @@ struct TractModel {
 }
 
 impl TractModel {
-    fn load(file: &Path) -> Result<Self, Diagnosis> {
+    fn load(file: &Path) -> Result<Self, EngineError> {
         let onnx = tract_onnx::onnx();
-        let mut opened = File::open(file).map_err(|why| unreadable(file, &why.to_string()))?;
-        let mut proto = onnx.proto_model_for_read(&mut opened).map_err(|_| unreadable(file, NOT_ONNX))?;
+        let not_onnx = || EngineError::Unreadable(NOT_ONNX.to_owned());
+        let mut opened = File::open(file).map_err(|why| EngineError::Unreadable(why.to_string()))?;
+        let mut proto = onnx.proto_model_for_read(&mut opened).map_err(|_| not_onnx())?;
         // Exporters declare the shapes between nodes with the names of dynamic axes. tract cannot unify such a name
         // with the size that a session fixes, but infers the shapes by itself.
         proto.graph.iter_mut().for_each(|graph| graph.value_info.clear());
-        let graph = proto.graph.as_ref().ok_or_else(|| unreadable(file, NOT_ONNX))?;
+        let graph = proto.graph.as_ref().ok_or_else(not_onnx)?;
         let mut graphs = Vec::new();
         graphs_in(graph, &mut graphs);
-        check_operators(file, &onnx, &graphs)?;
-        graphs.iter().try_for_each(|graph| check_computed(file, graph))?;
+        check_operators(&onnx, &graphs)?;
+        graphs.iter().try_for_each(|graph| check_computed(graph))?;
         let folder = file.parent().and_then(Path::to_str);
-        let parsed = onnx.parse(&proto, folder).map_err(|why| parse_error(file, &why))?;
+        let parsed = onnx.parse(&proto, folder).map_err(|why| parse_error(&why))?;
         if let Some(name) = parsed.unresolved_inputs.first() {
-            return Err(unreadable(file, &format!("nothing in the graph computes `{name}`")));
+            return Err(EngineError::Unreadable(format!("nothing in the graph computes `{name}`")));
         }
         let initialised: BTreeSet<&str> =
             graph.initializer.iter().map(|tensor| tensor.name.as_str()).collect();
         let inputs = graph.input.iter().filter(|input| !initialised.contains(input.name.as_str()));
         Ok(Self {
-            file: file.to_owned(),
             inputs: inputs.map(describe).collect(),
             outputs: graph.output.iter().map(describe).collect(),
             graph: parsed.model,
@@ -137,15 +136,15 @@ impl Prepared for TractModel {
         &self.outputs
     }
 
-    fn session(&self, wanted: &SessionSpec<'_>) -> Result<Box<dyn Session>, Diagnosis> {
+    fn session(&self, wanted: &SessionSpec<'_>) -> Result<Box<dyn Session>, EngineError> {
         let shapes = wanted.shapes;
-        check_binding(&self.file, &self.inputs, &self.outputs, shapes)?;
+        check_binding(&self.inputs, &self.outputs, shapes)?;
         let mut cached = self.plan.lock().unwrap_or_else(PoisonError::into_inner);
         let plan = match cached.as_ref() {
             Some((known, plan)) if known == shapes => Arc::clone(plan),
             _ => {
                 let plan = catch_panic(|| self.plan(shapes).map_err(|why| story(&why)));
-                let plan = plan.and_then(|result| result).map_err(|why| unsupported(&self.file, &why))?;
+                let plan = plan.and_then(|result| result).map_err(EngineError::Unsupported)?;
                 Arc::clone(&cached.insert((shapes.to_vec(), plan)).1)
             }
         };
@@ -154,29 +153,25 @@ impl Prepared for TractModel {
             let element = input.element.and_then(datum_of).expect("check_binding lets known types through");
             Tensor::zero_dt(element, shape).map(Arc::new)
         });
-        let inputs =
-            inputs.collect::<TractResult<_>>().map_err(|why| run_failed(&self.file, &story(&why)))?;
+        let inputs = inputs.collect::<TractResult<_>>().map_err(|why| EngineError::run(story(&why)))?;
         let elements = self.outputs.iter().filter_map(|output| output.element).collect();
-        let (shapes, file) = (shapes.to_vec(), self.file.clone());
-        Ok(Box::new(TractSession { plan, inputs, shapes, elements, outputs: Vec::new(), file }))
+        let shapes = shapes.to_vec();
+        Ok(Box::new(TractSession { plan, inputs, shapes, elements, outputs: Vec::new() }))
     }
 }
 
 /// Refuses graphs with operators that tract does not have, and names all of them; tract itself would name one.
-fn check_operators(
-    file: &Path,
-    onnx: &tract_onnx::Onnx,
-    graphs: &[&pb::GraphProto],
-) -> Result<(), Diagnosis> {
+fn check_operators(onnx: &tract_onnx::Onnx, graphs: &[&pb::GraphProto]) -> Result<(), EngineError> {
     let used: BTreeSet<&str> =
         graphs.iter().flat_map(|graph| &graph.node).map(|node| node.op_type.as_str()).collect();
     let lacking: Vec<&str> =
         used.into_iter().filter(|name| !onnx.op_register.0.contains_key(*name)).collect();
-    match lacking.as_slice() {
-        [] => Ok(()),
-        [one] => Err(unsupported(file, &format!("tract lacks the operator {one}"))),
-        several => Err(unsupported(file, &format!("tract lacks the operators {}", several.join(", ")))),
-    }
+    let why = match lacking.as_slice() {
+        [] => return Ok(()),
+        [one] => format!("tract lacks the operator {one}"),
+        several => format!("tract lacks the operators {}", several.join(", ")),
+    };
+    Err(EngineError::Unsupported(why))
 }
 
 /// Collects a graph and the graphs inside its nodes, which are the bodies of If, Loop and Scan. The protobuf decoder
@@ -189,9 +184,9 @@ fn graphs_in<'a>(graph: &'a pb::GraphProto, all: &mut Vec<&'a pb::GraphProto>) {
 }
 
 /// Refuses a graph with a node that tract computes wrongly.
-fn check_computed(file: &Path, graph: &pb::GraphProto) -> Result<(), Diagnosis> {
+fn check_computed(graph: &pb::GraphProto) -> Result<(), EngineError> {
     let refused = |node: &str, what: &str| {
-        Err(unsupported(file, &format!("tract computes node `{node}` wrongly: {what}")))
+        Err(EngineError::Unsupported(format!("tract computes node `{node}` wrongly: {what}")))
     };
     if let Some((node, what)) = graph.node.iter().find_map(|node| Some((node, miscomputed(node)?))) {
         return refused(&node.name, what);
@@ -287,11 +282,10 @@ impl<'a> Flow<'a> {
     }
 }
 
-fn parse_error(file: &Path, why: &TractError) -> Diagnosis {
-    let text = why.to_string();
-    match text.strip_prefix("Building node ") {
-        Some(_) => unsupported(file, &story(why)),
-        None => unreadable(file, &story(why)),
+fn parse_error(why: &TractError) -> EngineError {
+    match why.to_string().starts_with("Building node ") {
+        true => EngineError::Unsupported(story(why)),
+        false => EngineError::Unreadable(story(why)),
     }
 }
 
@@ -349,7 +343,6 @@ struct TractSession {
     outputs: Vec<Arc<Tensor>>,
     /// Declared element types of the outputs.
     elements: Vec<ElementType>,
-    file: PathBuf,
 }
 
 impl TractSession {
@@ -387,10 +380,10 @@ impl Session for TractSession {
         TensorMut::Host(TensorViewMut { shape: &self.shapes[index], data: write(tensor) })
     }
 
-    fn enqueue(&mut self, stream: &ExecutionStream) -> Result<(), Diagnosis> {
-        stream.wait().map_err(|why| device_failed(&self.file, &why))?;
+    fn enqueue(&mut self, stream: &ExecutionStream) -> Result<(), EngineError> {
+        stream.wait()?;
         let outputs = catch_panic(|| self.infer().map_err(|why| story(&why)));
-        self.outputs = outputs.and_then(|result| result).map_err(|why| run_failed(&self.file, &why))?;
+        self.outputs = outputs.and_then(|result| result).map_err(EngineError::run)?;
         Ok(())
     }
 
@@ -463,8 +456,8 @@ mod tests {
             let model = pb::ModelProto { graph: Some(graph), ..pb::ModelProto::default() };
             let file = tempfile::NamedTempFile::with_suffix(".onnx").unwrap();
             std::fs::write(file.path(), model.encode_to_vec()).unwrap();
-            let fault = PureRust.prepare(file.path(), &EngineContext::default()).err().unwrap();
-            assert_eq!(fault.cause, cause);
+            let error = PureRust.prepare(file.path(), &EngineContext::default()).err().unwrap();
+            assert!(matches!(&error, EngineError::Unsupported(why) if why == cause), "{error:?}");
         };
         let lstm = graph_of("LSTM", vec![backwards]);
         let cause = "tract computes node `the LSTM` wrongly: a reverse LSTM, GRU or RNN";

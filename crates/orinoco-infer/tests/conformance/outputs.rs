@@ -3,8 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use ndarray::ArrayD;
-use orinoco_core::codes;
-use orinoco_infer::{Engine, EngineContext, Options, Scratch, Session, SessionSpec, by_name};
+use orinoco_infer::{Engine, EngineContext, EngineError, Options, Scratch, Session, SessionSpec, by_name};
 
 use crate::support::{
     array, data, engines_here, max_difference, mean_difference, one_node, one_node_from_to, open,
@@ -19,8 +18,8 @@ fn is_ignored(engine: &dyn Engine, data: &Path, model: &str) -> bool {
     let prepared = engine.prepare(&model_file(data, model), &EngineContext::default());
     let bound =
         prepared.and_then(|prepared| prepared.session(&SessionSpec::new(&shapes(prepared.inputs(), 1))));
-    let fault = bound.err().unwrap_or_else(|| panic!("{model} now runs on {name}: take it out of the list"));
-    assert_eq!(fault.code.id, codes::MODEL_UNSUPPORTED.id, "{fault}");
+    let error = bound.err().unwrap_or_else(|| panic!("{model} now runs on {name}: take it out of the list"));
+    assert!(matches!(error, EngineError::Unsupported(_)), "{error:?}");
     true
 }
 
@@ -412,9 +411,10 @@ fn a_type_that_is_not_carried_is_refused() {
     for engine in engines_here() {
         let prepared = engine.prepare(file.path(), &EngineContext::default()).unwrap();
         assert_eq!(prepared.inputs()[0].element, None);
-        let fault = prepared.session(&SessionSpec::new(&[vec![2]])).err().unwrap();
-        assert_eq!(fault.code.id, codes::MODEL_UNSUPPORTED.id, "{}: {fault}", engine.name());
-        assert_eq!(fault.cause, "tensor `x` has an unsupported data type");
+        let error = prepared.session(&SessionSpec::new(&[vec![2]])).err().unwrap();
+        let expected = "tensor `x` has an unsupported data type";
+        let is_expected = matches!(&error, EngineError::Unsupported(why) if why == expected);
+        assert!(is_expected, "{}: {error:?}", engine.name());
     }
 }
 
@@ -425,8 +425,8 @@ fn a_shape_that_does_not_fit_is_refused() {
     for engine in engines_here() {
         let prepared = engine.prepare(file.path(), &EngineContext::default()).unwrap();
         for shapes in [vec![], vec![vec![2, 4]], vec![vec![2]], vec![vec![2, 3], vec![2, 3]]] {
-            let fault = prepared.session(&SessionSpec::new(&shapes)).err().unwrap();
-            assert_eq!(fault.code.id, codes::MODEL_DISAGREES.id, "{}: {fault}", engine.name());
+            let error = prepared.session(&SessionSpec::new(&shapes)).err().unwrap();
+            assert!(matches!(error, EngineError::Shapes(_)), "{}: {error:?}", engine.name());
         }
     }
 }

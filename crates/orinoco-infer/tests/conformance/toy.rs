@@ -1,16 +1,16 @@
 //! Toy engine for graphs of one node, Identity or Relu. It uses only the public interface of the crate, and shows what
 //! an engine must implement to pass the suite.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use half::f16;
-use orinoco_core::{Diagnosis, Dim, ElementType, TensorDesc, codes};
+use orinoco_core::{Dim, ElementType, TensorDesc};
 use orinoco_infer::{
-    Elements, ElementsMut, Engine, EngineContext, EngineInfo, ExecutionStream, Prepared, Session,
-    SessionSpec, SuiteException, TensorMut, TensorRef, TensorView, TensorViewMut, check_binding,
+    Elements, ElementsMut, Engine, EngineContext, EngineError, EngineInfo, ExecutionStream, Prepared,
+    Session, SessionSpec, SuiteException, TensorMut, TensorRef, TensorView, TensorViewMut, check_binding,
 };
-use orinoco_model::{check_file, unreadable};
+use orinoco_model::check_file;
 use prost::Message;
 
 /// Toy engine.
@@ -31,10 +31,10 @@ impl Engine for Toy {
         Ok(EngineInfo { version: state.version.to_owned(), library: None })
     }
 
-    fn prepare(&self, file: &Path, _: &EngineContext) -> Result<Box<dyn Prepared>, Diagnosis> {
+    fn prepare(&self, file: &Path, _: &EngineContext) -> Result<Box<dyn Prepared>, EngineError> {
         check_file(file)?;
-        let not_onnx = || unreadable(file, "the file is not ONNX, or it was cut short");
-        let bytes = std::fs::read(file).map_err(|why| unreadable(file, &why.to_string()))?;
+        let not_onnx = || EngineError::Unreadable("the file is not ONNX, or it was cut short".to_owned());
+        let bytes = std::fs::read(file).map_err(|why| EngineError::Unreadable(why.to_string()))?;
         let model = proto::Model::decode(bytes.as_slice()).map_err(|_| not_onnx())?;
         let graph = model.graph.ok_or_else(not_onnx)?;
         let lacks = graph.nodes.iter().find(|node| !["Identity", "Relu"].contains(&node.operator.as_str()));
@@ -44,11 +44,11 @@ impl Engine for Toy {
                 let is_relu = node.operator == "Relu";
                 let inputs = graph.inputs.iter().map(proto::Value::describe).collect();
                 let outputs = graph.outputs.iter().map(proto::Value::describe).collect();
-                return Ok(Box::new(ToyModel { file: file.to_owned(), inputs, outputs, is_relu }));
+                return Ok(Box::new(ToyModel { inputs, outputs, is_relu }));
             }
             (None, nodes) => format!("the toy runs graphs of one node, and this has {}", nodes.len()),
         };
-        Err(Diagnosis::new(&codes::MODEL_UNSUPPORTED, file.display(), refused, "try another engine"))
+        Err(EngineError::Unsupported(refused))
     }
 
     fn exceptions(&self) -> &'static [SuiteException] {
@@ -57,7 +57,6 @@ impl Engine for Toy {
 }
 
 struct ToyModel {
-    file: PathBuf,
     inputs: Vec<TensorDesc>,
     outputs: Vec<TensorDesc>,
     is_relu: bool,
@@ -72,10 +71,10 @@ impl Prepared for ToyModel {
         &self.outputs
     }
 
-    fn session(&self, wanted: &SessionSpec<'_>) -> Result<Box<dyn Session>, Diagnosis> {
-        check_binding(&self.file, &self.inputs, &self.outputs, wanted.shapes)?;
+    fn session(&self, wanted: &SessionSpec<'_>) -> Result<Box<dyn Session>, EngineError> {
+        check_binding(&self.inputs, &self.outputs, wanted.shapes)?;
         let ([input], [shape]) = (self.inputs.as_slice(), wanted.shapes) else {
-            return Err(unreadable(&self.file, "its node has one input"));
+            return Err(EngineError::Unreadable("its node has one input".to_owned()));
         };
         let element = input.element.expect("check_binding lets known types through");
         let x = Values::zeros(element, shape.iter().product());
@@ -96,7 +95,7 @@ impl Session for ToySession {
         TensorMut::Host(TensorViewMut { shape: &self.shape, data: self.x.lend_mut() })
     }
 
-    fn enqueue(&mut self, stream: &ExecutionStream) -> Result<(), Diagnosis> {
+    fn enqueue(&mut self, stream: &ExecutionStream) -> Result<(), EngineError> {
         stream.wait().unwrap_or_else(|why| panic!("the toy is never on a GPU: {why}"));
         self.y.copy(&self.x, self.is_relu);
         Ok(())

@@ -10,7 +10,7 @@ use orinoco_core::{
 };
 #[cfg(feature = "cuda")]
 use orinoco_infer::{AllocatedBytes, allocated, device_peak_bytes};
-use orinoco_infer::{ElementsMut, Scratch, Session, TensorMemory};
+use orinoco_infer::{ElementsMut, EngineError, Scratch, Session, TensorMemory};
 use orinoco_memory::{Domain, Mib};
 use orinoco_model::Repository;
 use orinoco_pipeline::{Executor, Frame, MonotonicClock, Slot, SlotPool};
@@ -114,6 +114,12 @@ impl Measured {
     }
 }
 
+/// Executes a model once, and drops it.
+fn run_once(mut loaded: LoadedModel) -> Result<(), Diagnosis> {
+    let ran = loaded.chosen.session(TensorMemory::Host, None).and_then(|mut session| session.run());
+    ran.map_err(|why| why.diagnosis(&loaded.model.file))
+}
+
 /// Loads a model and runs it on noise, in this process, which does nothing else.
 pub(super) fn measure(asked: &MeasureRequest) -> Result<Measured, Faults> {
     let wanted = BoardModel { batch: asked.batch, ..BoardModel::new(&*asked.model, &*asked.model) };
@@ -128,7 +134,7 @@ pub(super) fn measure(asked: &MeasureRequest) -> Result<Measured, Faults> {
     let engines = BoardEngines::new(&inference)?;
     let load = || load_model(&wanted, &engines, &repository, &Quiet);
     // Memory that an engine sets up with its first model is shared by all models, and is not counted.
-    load()?.chosen.session(TensorMemory::Host, None)?.run()?;
+    run_once(load()?)?;
     trim_heap();
     let before = resident_bytes();
     reset_peak();
@@ -142,12 +148,13 @@ pub(super) fn measure(asked: &MeasureRequest) -> Result<Measured, Faults> {
         let growth = Growth { before, peak: peak_bytes() };
         return Ok(measured(&loaded, growth, scratch, Vec::new()));
     }
+    let failed = |why: EngineError| why.diagnosis(&loaded.model.file);
     // The run that binds a plan does not compute in the scratch area.
-    session.run()?;
+    session.run().map_err(failed)?;
     let growth = Growth { before, peak: peak_bytes() };
     fill_with_noise(&mut session.input(loaded.binding.input).host().data);
     for _ in 0..RUNS {
-        session.run()?;
+        session.run().map_err(failed)?;
     }
     area.check()?;
     let prepared = &loaded.chosen.prepared;

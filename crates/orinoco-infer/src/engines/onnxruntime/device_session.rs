@@ -1,12 +1,11 @@
 //! Sessions whose tensors stay on the GPU.
 #![expect(unsafe_code, reason = "tensors of ONNX Runtime on the GPU are raw memory")]
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
+use orinoco_core::TensorDesc;
 use orinoco_core::text::mebibytes;
-use orinoco_core::{Diagnosis, TensorDesc};
-use orinoco_cuda::{Device, DevicePool, Span};
+use orinoco_cuda::{CudaError, Device, DevicePool, Span};
 use ort::Error;
 use ort::memory::{AllocationDevice, Allocator, AllocatorType, MemoryInfo, MemoryType};
 use ort::session::{IoBinding, RunOptions, Session as OrtSession};
@@ -20,7 +19,7 @@ use super::process::AllocationTarget;
 use super::tensors::{describe, fixed_shape, type_of};
 use crate::context::DEVICE;
 use crate::engine::Session;
-use crate::faults::{device_failed, unsupported};
+use crate::engine_error::EngineError;
 use crate::stream::ExecutionStream;
 use crate::tensor::{DeviceTensor, TensorMemory, TensorMut, TensorRef};
 
@@ -42,7 +41,6 @@ pub(super) struct CudaSession {
     device: Device,
     /// Number of further runs in which ONNX Runtime may capture.
     capturing_runs_left: usize,
-    file: PathBuf,
 }
 
 impl CudaSession {
@@ -54,11 +52,11 @@ impl CudaSession {
         shapes: &[Vec<usize>],
         device: &Device,
         pool: Option<(&Arc<DevicePool>, &str)>,
-    ) -> Result<Option<Self>, Diagnosis> {
+    ) -> Result<Option<Self>, EngineError> {
         let kept = DevicePlace::kept(device);
         let bind = || Self::bind_tensors(session, graph, shapes, device);
         let bound = inside(&kept, || memory::inside(&AllocationTarget::System, bind));
-        let bound = bound.map_err(|why| run_error(&graph.file, &why))?;
+        let bound = bound.map_err(|why| run_error(&why))?;
         let Some(mut bound) = bound else { return Ok(None) };
         bound.zero_inputs()?;
         // The first runs use a pool of their own, because the lane may compute in its pool at the same time.
@@ -109,22 +107,18 @@ impl CudaSession {
             place: DevicePlace::kept(device),
             device: device.clone(),
             capturing_runs_left: CAPTURING_RUNS,
-            file: graph.file.clone(),
         }))
     }
 
     /// Fills the inputs with zeros. ONNX Runtime leaves memory on the GPU as it was.
-    fn zero_inputs(&self) -> Result<(), Diagnosis> {
-        let zero = || {
-            let stream = self.device.stream()?;
-            self.inputs.iter().try_for_each(|input| stream.write(&input.span, &vec![0; input.span.bytes()]))
-        };
-        zero().map_err(|why| device_failed(&self.file, &why))
+    fn zero_inputs(&self) -> Result<(), CudaError> {
+        let stream = self.device.stream()?;
+        self.inputs.iter().try_for_each(|input| stream.write(&input.span, &vec![0; input.span.bytes()]))
     }
 
     /// Executes without capture: ONNX Runtime keeps a graph for the thread that captured it, and this is not the lane's
     /// thread.
-    fn run_first(&mut self) -> Result<(), Diagnosis> {
+    fn run_first(&mut self) -> Result<(), EngineError> {
         const NOT_CAPTURED: &str = "-1";
         let Self { session, binding, place, .. } = self;
         let run = || -> Result<(), Error> {
@@ -136,22 +130,22 @@ impl CudaSession {
             Ok(())
         };
         let ran = inside(place, || memory::inside(&AllocationTarget::System, run));
-        ran.map_err(|why| run_error(&self.file, &why))
+        ran.map_err(|why| run_error(&why))
     }
 
     /// Checks that a session which is going to share a lane's pool keeps nothing there from run to run. Also checks
     /// that it uses the pool at all: otherwise the provider would take memory that is in no memory plan.
-    fn check_nothing_kept(&self, own: &DevicePool) -> Result<(), Diagnosis> {
+    fn check_nothing_kept(&self, own: &DevicePool) -> Result<(), EngineError> {
         let usage = own.usage();
         if usage.allocations == 0 {
             let cause = "ONNX Runtime's CUDA provider does not allocate through Orinoco, so its memory cannot be planned";
-            return Err(unsupported(&self.file, cause));
+            return Err(EngineError::Unsupported(cause.to_owned()));
         }
         if usage.held > 0 {
             let kept = mebibytes(usage.in_use_bytes as u64);
             let cause = format!("it keeps {kept} of GPU memory between inferences");
             let cause = format!("{cause}, but its planned memory is shared with other models");
-            return Err(unsupported(&self.file, &cause));
+            return Err(EngineError::Unsupported(cause));
         }
         Ok(())
     }
@@ -177,8 +171,8 @@ impl Session for CudaSession {
     }
 
     /// Executes on a CUDA stream and a graph of ONNX Runtime's own, and waits for the result.
-    fn enqueue(&mut self, stream: &ExecutionStream) -> Result<(), Diagnosis> {
-        stream.wait().map_err(|why| device_failed(&self.file, &why))?;
+    fn enqueue(&mut self, stream: &ExecutionStream) -> Result<(), EngineError> {
+        stream.wait()?;
         // Freeing memory while ONNX Runtime captures would end the capture, so it is deferred.
         let _capturing = self.capturing_runs_left.checked_sub(1).map(|left| {
             self.capturing_runs_left = left;
@@ -187,7 +181,7 @@ impl Session for CudaSession {
         let Self { session, binding, place, .. } = self;
         let run = || session.run_binding(binding).map(drop);
         let ran = inside(place, || memory::inside(&AllocationTarget::System, run));
-        ran.map_err(|why| run_error(&self.file, &why))
+        ran.map_err(|why| run_error(&why))
     }
 
     fn output(&self, index: usize) -> TensorRef<'_> {

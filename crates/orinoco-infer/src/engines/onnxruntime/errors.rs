@@ -1,18 +1,15 @@
 //! Classification of ONNX Runtime's errors, and reduction of their messages to the cause.
 
-use std::path::Path;
-
-use orinoco_core::Diagnosis;
 use ort::{Error, ErrorCode};
 
-use crate::faults::{NOT_ONNX, run_failed, unreadable, unsupported};
+use crate::engine_error::{EngineError, NOT_ONNX};
 
 /// Classifies an error of loading a model: the file is not ONNX, an operator is missing, or the model is broken.
-pub(super) fn read_error(file: &Path, why: &Error) -> Diagnosis {
-    classify(file, why.code(), why.message())
+pub(super) fn read_error(why: &Error) -> EngineError {
+    classify(why.code(), why.message())
 }
 
-fn classify(file: &Path, code: ErrorCode, message: &str) -> Diagnosis {
+fn classify(code: ErrorCode, message: &str) -> EngineError {
     const LACKING: [&str; 6] = [
         "Could not find an implementation for",
         "is not a registered function/op",
@@ -23,24 +20,24 @@ fn classify(file: &Path, code: ErrorCode, message: &str) -> Diagnosis {
     ];
     /// Text of the error where nodes would run on the CPU. It does not name them.
     const NOT_ON_GPU: &str = "fallback to CPU EP has been explicitly disabled";
+    const ON_CPU: &str = "ONNX Runtime would run some of its nodes on the CPU: operators that its CUDA provider lacks, or computations of shapes";
     let text = essence(message);
     match code {
-        _ if text.contains(NOT_ON_GPU) => unsupported(
-            file,
-            "ONNX Runtime would run some of its nodes on the CPU: operators that its CUDA provider lacks, or computations of shapes",
-        ),
-        ErrorCode::InvalidProtobuf | ErrorCode::NoModel => unreadable(file, NOT_ONNX),
-        ErrorCode::NotImplemented => unsupported(file, text),
-        _ if LACKING.iter().any(|lacking| text.contains(lacking)) => unsupported(file, text),
-        _ => unreadable(file, text),
+        _ if text.contains(NOT_ON_GPU) => EngineError::Unsupported(ON_CPU.to_owned()),
+        ErrorCode::InvalidProtobuf | ErrorCode::NoModel => EngineError::Unreadable(NOT_ONNX.to_owned()),
+        ErrorCode::NotImplemented => EngineError::Unsupported(text.to_owned()),
+        _ if LACKING.iter().any(|lacking| text.contains(lacking)) => {
+            EngineError::Unsupported(text.to_owned())
+        }
+        _ => EngineError::Unreadable(text.to_owned()),
     }
 }
 
 /// Returns the error of a failed run. ONNX Runtime repeats the message of each node around the failed one before the
 /// reason.
-pub(super) fn run_error(file: &Path, why: &Error) -> Diagnosis {
+pub(super) fn run_error(why: &Error) -> EngineError {
     let text = essence(why.message());
-    run_failed(file, &innermost(text)).with_detail(text)
+    EngineError::Run { cause: innermost(text), message: text.to_owned() }
 }
 
 /// Returns the failed node and its reason from a text such as
@@ -82,8 +79,8 @@ mod tests {
     fn an_operator_that_the_gpu_lacks_is_no_fault_of_the_file() {
         let text = "This session contains graph nodes that are assigned to the default CPU EP, but fallback to CPU EP has \
                     been explicitly disabled by the user.";
-        let fault = classify(Path::new("m.onnx"), ErrorCode::GenericFailure, text);
-        assert_eq!(fault.code.id, orinoco_core::codes::MODEL_UNSUPPORTED.id, "{fault}");
+        let error = classify(ErrorCode::GenericFailure, text);
+        assert!(matches!(error, EngineError::Unsupported(_)), "{error:?}");
     }
 
     #[test]

@@ -2,12 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use orinoco_core::{Diagnosis, TensorDesc};
+use orinoco_core::TensorDesc;
 use ort::session::Session as OrtSession;
 
 use super::spare::Overrides;
 use super::tensors::{describe, symbols_of};
-use crate::faults::unsupported;
+use crate::engine_error::EngineError;
 
 /// Inputs and outputs of a model's graph.
 pub(super) struct GraphDesc {
@@ -31,7 +31,7 @@ impl GraphDesc {
 
     /// Returns the sizes that `shapes` fixes for named axes. They are set before the graph is optimised, because ONNX
     /// Runtime plans its memory and infers the shapes of the outputs with them.
-    pub(super) fn overrides(&self, shapes: &[Vec<usize>]) -> Result<Overrides, Diagnosis> {
+    pub(super) fn overrides(&self, shapes: &[Vec<usize>]) -> Result<Overrides, EngineError> {
         let mut fixed = Overrides::new();
         for (symbol, size) in self.symbols.iter().flatten().zip(shapes.iter().flatten()) {
             let size = i64::try_from(*size).expect("check_binding keeps sizes below isize::MAX");
@@ -40,8 +40,8 @@ impl GraphDesc {
                 None => fixed.push((symbol.clone(), size)),
                 Some((_, other)) if *other == size => {}
                 Some((_, other)) => {
-                    let cause = format!("axis `{symbol}` cannot be both {other} and {size}");
-                    return Err(unsupported(&self.file, &cause));
+                    let why = format!("axis `{symbol}` cannot be both {other} and {size}");
+                    return Err(EngineError::Unsupported(why));
                 }
             }
         }

@@ -14,7 +14,7 @@ use ort::logging::LogLevel;
 use crate::cache::{Cache, CacheUnavailable};
 use crate::context::EngineContext;
 use crate::engine::EngineInfo;
-use crate::faults::shorten;
+use crate::engine_error::shorten;
 
 /// Loaded library with its environment. ONNX Runtime allows one environment per process, and `ort` one library.
 pub(super) struct Runtime {

@@ -4,7 +4,6 @@ use std::path::Path;
 #[cfg(feature = "cuda")]
 use std::sync::PoisonError;
 
-use orinoco_core::Diagnosis;
 #[cfg(feature = "cuda")]
 use orinoco_model::doubtful_upsample;
 use ort::Error;
@@ -22,8 +21,9 @@ use crate::context::DEVICE;
 use crate::context::EngineContext;
 use crate::device::Device;
 use crate::engine::SuiteException;
+use crate::engine_error::EngineError;
 #[cfg(feature = "cuda")]
-use crate::faults::{shorten, unsupported};
+use crate::engine_error::shorten;
 
 /// Execution provider that computes a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,18 +79,15 @@ impl Provider {
     }
 
     /// Refuses a model with a node that the provider computes wrongly.
-    pub(super) fn check_computed(self, file: &Path) -> Result<(), Diagnosis> {
+    pub(super) fn check_computed(self, file: &Path) -> Result<(), EngineError> {
         match self {
             Self::Cpu => Ok(()),
             #[cfg(feature = "cuda")]
             Self::Cuda => match doubtful_upsample(file) {
-                Some(node) => Err(unsupported(
-                    file,
-                    &format!(
-                        "ONNX Runtime's CUDA provider rounds scales of Upsample to whole numbers, and those of `{node}` are others or \
-                         unknown; export it with opset 11 or newer, which has Resize"
-                    ),
-                )),
+                Some(node) => Err(EngineError::Unsupported(format!(
+                    "ONNX Runtime's CUDA provider rounds scales of Upsample to whole numbers, and those of `{node}` are others or \
+                     unknown; export it with opset 11 or newer, which has Resize"
+                ))),
                 None => Ok(()),
             },
         }

@@ -5,7 +5,7 @@ use std::sync::{Arc, PoisonError};
 use super::library::{Runtime, Search};
 use super::{memory, process};
 use crate::context::EngineContext;
-use crate::faults::shorten;
+use crate::engine_error::shorten;
 use crate::panics::catch_panic;
 
 /// Returns the runtime of this process, which is loaded on first use with our allocator registered. A failure is not

@@ -1,8 +1,5 @@
 //! Sessions whose tensors are in host memory.
 
-use std::path::PathBuf;
-
-use orinoco_core::Diagnosis;
 use ort::Error;
 use ort::memory::{AllocationDevice, Allocator, AllocatorType, MemoryInfo, MemoryType};
 use ort::session::{IoBinding, Session as OrtSession, SessionOutputs};
@@ -18,7 +15,7 @@ use super::spare::{Overrides, SpareSession};
 use super::tensors::{allocate, copy, describe, fixed_shape, read, write};
 use crate::device::Device;
 use crate::engine::Session;
-use crate::faults::device_failed;
+use crate::engine_error::EngineError;
 use crate::scratch::Scratch;
 use crate::stream::ExecutionStream;
 use crate::tensor::{TensorMut, TensorRef, TensorView, TensorViewMut};
@@ -34,7 +31,6 @@ pub(super) struct BoundSession {
     host: MemoryInfo<'static>,
     inputs: Vec<Bound>,
     outputs: Vec<Bound>,
-    file: PathBuf,
     /// Whether ONNX Runtime copies inputs when they are bound, so that they have to be bound before every run.
     copies_inputs: bool,
     /// Memory that the session computes in.
@@ -121,7 +117,6 @@ impl BoundSession {
             host,
             inputs,
             outputs,
-            file: graph.file.clone(),
             copies_inputs: device.is_some(),
             place: ComputePlace::own(device),
             lane: scratch.map(|(scratch, model)| ComputePlace::lane(scratch, model, device)),
@@ -209,9 +204,9 @@ impl Session for BoundSession {
         TensorMut::Host(TensorViewMut { shape, data: write(tensor) })
     }
 
-    fn enqueue(&mut self, stream: &ExecutionStream) -> Result<(), Diagnosis> {
-        stream.wait().map_err(|why| device_failed(&self.file, &why))?;
-        self.compute().map_err(|why| run_error(&self.file, &why))
+    fn enqueue(&mut self, stream: &ExecutionStream) -> Result<(), EngineError> {
+        stream.wait()?;
+        self.compute().map_err(|why| run_error(&why))
     }
 
     fn output(&self, index: usize) -> TensorRef<'_> {

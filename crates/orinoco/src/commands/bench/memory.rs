@@ -2,12 +2,14 @@
 //! sessions. Each mode runs in its own process.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 
 use orinoco_api::{MEMORY_BENCH_SCHEMA, MemoryBench, MemoryRatios, ModelScratch};
 use orinoco_config::Faults;
 use orinoco_core::{Diagnosis, Exit, WithSubject, codes};
 use orinoco_infer::{
-    Elements, EngineContext, Options, ProbeInputs, Scratch, Session, SessionSpec, by_name, stray_requests,
+    Elements, EngineContext, EngineError, Options, ProbeInputs, Scratch, Session, SessionSpec, by_name,
+    stray_requests,
 };
 use orinoco_memory::Usage;
 use orinoco_runtime::{repository, resident_bytes, trim_heap};
@@ -129,8 +131,8 @@ pub(crate) fn run_child(args: &BenchMemoryChildArgs) -> Result<Exit, Faults> {
             // The first runs bind the models and are not part of the steady state.
             trim_heap();
         }
-        for ((session, count), sum) in sessions.iter_mut().zip(&mut outputs) {
-            session.run()?;
+        for (OpenModel { file, session, outputs: count }, sum) in sessions.iter_mut().zip(&mut outputs) {
+            session.run().map_err(|why| why.diagnosis(file))?;
             (0..*count).for_each(|index| add(sum, &session.output(index).host().data));
         }
     }
@@ -146,27 +148,37 @@ pub(crate) fn run_child(args: &BenchMemoryChildArgs) -> Result<Exit, Faults> {
     Ok(Exit::Done)
 }
 
-/// Creates a session that has not run yet, with noise in its inputs. Also returns its number of outputs.
+/// Model with a session.
+struct OpenModel {
+    file: PathBuf,
+    session: Box<dyn Session>,
+    /// Number of its outputs.
+    outputs: usize,
+}
+
+/// Creates a session that has not run yet, with noise in its inputs.
 fn open(
     name: &str,
     args: &BenchMemoryChildArgs,
     context: &EngineContext,
     scratch: Option<&Scratch>,
-) -> Result<(Box<dyn Session>, usize), Faults> {
+) -> Result<OpenModel, Faults> {
     let place = repository(args.place.models.as_deref(), args.place.data.as_deref());
     let next = "name a model that has a model.toml";
     let model = place.describe(name)?.ok_or("it has no description");
     let model = model.about(&codes::MODEL_UNSUPPORTED, name, next)?;
     let engine = by_name("ort-cpu")?;
-    let prepared = engine.prepare(&model.file, context)?;
+    let failed = |why: EngineError| why.diagnosis(&model.file);
+    let prepared = engine.prepare(&model.file, context).map_err(failed)?;
     let binding = model.bind(prepared.inputs(), prepared.outputs(), 1)?;
     let scratch = scratch.map(|scratch| (scratch, name));
-    let mut session = prepared.session(&SessionSpec { scratch, ..SessionSpec::new(&binding.shapes) })?;
+    let wanted = SessionSpec { scratch, ..SessionSpec::new(&binding.shapes) };
+    let mut session = prepared.session(&wanted).map_err(failed)?;
     ProbeInputs::new(&model, &binding).write_constants(session.as_mut());
     let mut input = session.input(binding.input).host().data;
     let values: Vec<f32> = (0..input.len()).map(|index| f32::from(noise(index)) / 255.0).collect();
     input.copy_from_f32(&values);
-    Ok((session, prepared.outputs().len()))
+    Ok(OpenModel { session, outputs: prepared.outputs().len(), file: model.file })
 }
 
 /// Adds a tensor to a checksum (FNV-1a, by words).

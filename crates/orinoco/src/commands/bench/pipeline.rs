@@ -9,7 +9,7 @@ use orinoco_api::{BENCH_SCHEMA, PipelineBench, PipelineRatios};
 use orinoco_board::{Board, BoardStream, ControlSpec, SensorsSpec};
 use orinoco_config::Faults;
 use orinoco_core::Exit;
-use orinoco_infer::TensorMemory;
+use orinoco_infer::{EngineError, TensorMemory};
 use orinoco_runtime::{
     BoardEngines, LoadedModel, Quiet, RunOptions, capabilities, load_model, repository, session_for, start,
 };
@@ -87,6 +87,7 @@ fn engine_fps(loaded: &mut LoadedModel, frames: u64) -> Result<f64, Faults> {
     /// Number of warm-up runs, which are not timed.
     const WARM_UP: u64 = 10;
     let mut session = session_for(loaded, None)?;
+    let failed = |why: EngineError| why.diagnosis(&loaded.model.file);
     if session.memory() == TensorMemory::Host {
         let mut input = session.input(loaded.binding.input).host().data;
         let (scale, mean) =
@@ -96,11 +97,11 @@ fn engine_fps(loaded: &mut LoadedModel, frames: u64) -> Result<f64, Faults> {
         input.copy_from_f32(&samples);
     }
     for _ in 0..WARM_UP {
-        session.run()?;
+        session.run().map_err(failed)?;
     }
     let start = Instant::now();
     for _ in 0..frames {
-        session.run()?;
+        session.run().map_err(failed)?;
     }
     Ok((frames * loaded.binding.batch as u64) as f64 / start.elapsed().as_secs_f64())
 }

@@ -4,7 +4,9 @@ use std::path::Path;
 
 use orinoco_api::{MachinePart, PartState};
 use orinoco_core::Clock;
-use orinoco_infer::{ENGINES, Elements, ElementsMut, Engine, EngineContext, SessionSpec, engines};
+use orinoco_infer::{
+    ENGINES, Elements, ElementsMut, Engine, EngineContext, EngineError, SessionSpec, engines,
+};
 
 use super::advice::System;
 use super::check::{Fix, Group, part, with_fix};
@@ -75,14 +77,15 @@ fn is_missing(why: &str) -> bool {
 
 /// Loads the graph, computes it once, and compares the result.
 fn infer(engine: &dyn Engine, graph: &Path, context: &EngineContext) -> Result<(), String> {
-    let prepared = engine.prepare(graph, context).map_err(|why| why.cause)?;
+    let cause = |why: EngineError| why.diagnosis(graph).cause;
+    let prepared = engine.prepare(graph, context).map_err(cause)?;
     let shapes = [vec![1, 1, 4, 4]];
-    let mut session = prepared.session(&SessionSpec::new(&shapes)).map_err(|why| why.cause)?;
+    let mut session = prepared.session(&SessionSpec::new(&shapes)).map_err(cause)?;
     match session.input(0).host().data {
         ElementsMut::F32(numbers) => numbers.iter_mut().enumerate().for_each(|(index, x)| *x = index as f32),
         other => return Err(format!("its input is not f32: {other:?}")),
     }
-    session.run().map_err(|why| why.cause)?;
+    session.run().map_err(cause)?;
     match session.output(0).host().data {
         Elements::F32(found) if found == EXPECTED => Ok(()),
         found => Err(format!("it computed {found:?}, expected {EXPECTED:?}")),

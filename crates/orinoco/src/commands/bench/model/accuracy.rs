@@ -7,7 +7,7 @@ use orinoco_config::Faults;
 use orinoco_core::{Diagnosis, Layout, WithSubject, codes};
 use orinoco_eval::references::{self, Reference, ReferenceInput};
 use orinoco_eval::{Dataset, Labels};
-use orinoco_infer::{Session, TensorMemory};
+use orinoco_infer::{EngineError, Session, TensorMemory};
 use orinoco_runtime::LoadedModel;
 use orinoco_vision::InputSpec;
 
@@ -108,7 +108,9 @@ fn with_references(
     references: &[Reference],
     loaded: &mut LoadedModel,
 ) -> Result<Measured<Accuracy>, Diagnosis> {
-    let mut session = loaded.chosen.session(TensorMemory::Host, None)?;
+    let failed = |why: EngineError, loaded: &LoadedModel| why.diagnosis(&loaded.model.file);
+    let session = loaded.chosen.session(TensorMemory::Host, None);
+    let mut session = session.map_err(|why| failed(why, loaded))?;
     let mut worst = OutputDifferences::default();
     let mut compared = 0;
     for reference in references {
@@ -116,7 +118,7 @@ fn with_references(
         if outputs.is_empty() || !write_input(&reference.input, loaded, session.as_mut()) {
             continue;
         }
-        session.run()?;
+        session.run().map_err(|why| failed(why, loaded))?;
         for (index, expected) in outputs {
             let mut found = Vec::new();
             session.output(index).host().data.to_f32(&mut found);
