@@ -24,18 +24,29 @@ pub struct Binding {
 impl Model {
     /// Checks the description against the graph, and fixes every shape for `batch` images (or for the graph's own batch
     /// size, if it is fixed).
+    ///
+    /// # Errors
+    /// `E0204`.
     pub fn bind(
         &self,
         inputs: &[TensorDesc],
         outputs: &[TensorDesc],
         batch: usize,
     ) -> Result<Binding, Diagnosis> {
-        let index = self.find_input(inputs)?;
+        self.bind_all(inputs, outputs, batch).map_err(|why| why.diagnosis(self))
+    }
+
+    fn bind_all(
+        &self,
+        inputs: &[TensorDesc],
+        outputs: &[TensorDesc],
+        batch: usize,
+    ) -> Result<Binding, BindError> {
+        let index = self.find_main(inputs)?;
         let main = &inputs[index];
-        self.check_carried(inputs, outputs)?;
+        check_carried(inputs, outputs)?;
         if let Some(promised) = self.input_element.filter(|promised| main.element != Some(*promised)) {
-            let promised = promised.name();
-            return Err(self.disagrees(format!("its input is {main}, but dtype is {promised}")));
+            return Err(BindError::Element { input: main.clone(), promised });
         }
         let batch = match (main.shape.len(), main.shape.first()) {
             // The input is an image without a batch axis.
@@ -44,17 +55,13 @@ impl Model {
             _ => batch,
         };
         if batch == 0 {
-            return Err(self.disagrees(format!("its input is {main}, but a batch of 0 is empty")));
+            return Err(BindError::EmptyBatch { input: main.clone() });
         }
         let wanted = self.main_shape(main, batch);
         let agrees =
             main.shape.len() == wanted.len() && main.shape.iter().zip(&wanted).all(|(a, n)| a.accepts(*n));
         if !agrees {
-            let wanted: Vec<Dim> = wanted.into_iter().map(Dim::Fixed).collect();
-            let wanted = shape_text(&wanted);
-            return Err(
-                self.disagrees(format!("its input is {main}, but model.toml describes it as {wanted}"))
-            );
+            return Err(BindError::Shape { input: main.clone(), described: wanted });
         }
         let mut binding = Binding {
             input: index,
@@ -70,8 +77,7 @@ impl Model {
             binding.extra_inputs.push(place);
             binding.states.push(state);
         }
-        heads::build(&self.head, &self.head_input(), &self.declared(outputs))
-            .map_err(|cause| self.disagrees(cause))?;
+        heads::build(&self.head, &self.head_input(), &self.declared(outputs)).map_err(BindError::Head)?;
         Ok(binding)
     }
 
@@ -120,14 +126,8 @@ impl Model {
         inputs: &[TensorDesc],
         outputs: &[TensorDesc],
         batch: usize,
-    ) -> Result<(usize, Vec<usize>, Option<usize>), Diagnosis> {
-        let place = find(inputs, &extra_input.input).ok_or_else(|| {
-            self.disagrees(format!(
-                "it has no input `{}`; its inputs are {}",
-                extra_input.input,
-                names(inputs)
-            ))
-        })?;
+    ) -> Result<(usize, Vec<usize>, Option<usize>), BindError> {
+        let place = find_input(inputs, &extra_input.input)?;
         let input = &inputs[place];
         let open = input.shape.iter().enumerate().map(|(axis, dim)| match dim {
             Dim::Fixed(size) => Some(*size),
@@ -138,81 +138,54 @@ impl Model {
         let agrees = extra_input.shape.is_empty()
             || (extra_input.shape.len() == input.shape.len()
                 && input.shape.iter().zip(&extra_input.shape).all(|(axis, size)| axis.accepts(*size)));
-        let shape = open.collect::<Option<Vec<usize>>>().filter(|_| agrees).ok_or_else(|| {
-            let given = &extra_input.shape;
-            self.disagrees(format!(
-                "its input is {input}, for which the shape {given:?} in model.toml is wrong or missing"
-            ))
+        let shape = open.collect::<Option<Vec<usize>>>().filter(|_| agrees);
+        let shape = shape.ok_or_else(|| BindError::ExtraShape {
+            input: input.clone(),
+            described: extra_input.shape.clone(),
         })?;
         let elements: usize = shape.iter().product();
         match &extra_input.value {
-            ExtraInputValue::Constant(values) if values.len() != 1 && values.len() != elements => Err(self
-                .disagrees(format!(
-                    "its input `{}` takes {elements} numbers, but model.toml gives {}",
-                    extra_input.input,
-                    values.len()
-                ))),
+            ExtraInputValue::Constant(values) if values.len() != 1 && values.len() != elements => {
+                let (input, values) = (extra_input.input.clone(), values.len());
+                Err(BindError::Constant { input, elements, values })
+            }
             ExtraInputValue::Constant(_) => Ok((place, shape, None)),
             ExtraInputValue::State(output) => {
-                let state = find(outputs, output).ok_or_else(|| {
-                    self.disagrees(format!("it has no output `{output}`; its outputs are {}", names(outputs)))
-                })?;
-                Ok((place, shape, Some(state)))
+                let none = || BindError::NoOutput { output: output.clone(), outputs: names(outputs) };
+                Ok((place, shape, Some(find(outputs, output).ok_or_else(none)?)))
             }
         }
     }
 
     /// Returns the index of the main input: the one that the description names, else the one that no feed fills.
-    fn find_input(&self, inputs: &[TensorDesc]) -> Result<usize, Diagnosis> {
+    fn find_main(&self, inputs: &[TensorDesc]) -> Result<usize, BindError> {
         let fed =
             |input: &TensorDesc| self.extra_inputs.iter().any(|extra_input| extra_input.input == input.name);
         let free: Vec<usize> = (0..inputs.len()).filter(|index| !fed(&inputs[*index])).collect();
-        let named = self.input_name.as_ref().map(|name| {
-            find(inputs, name).ok_or_else(|| {
-                self.disagrees(format!("it has no input `{name}`; its inputs are {}", names(inputs)))
-            })
-        });
+        let named = self.input_name.as_ref().map(|name| find_input(inputs, name));
         let index = match (named, &free[..]) {
             (Some(named), _) => named?,
             (None, [only]) => *only,
-            (None, _) => {
-                return Err(self.disagrees(format!(
-                    "it has inputs {}, but model.toml does not name the main one",
-                    names(inputs)
-                )));
-            }
+            (None, _) => return Err(BindError::MainUnnamed { inputs: names(inputs) }),
         };
         match free.iter().find(|free| **free != index) {
-            Some(unfed) => Err(self.disagrees(format!(
-                "its input {} has no value; add a [[constant]] or a [[state]] for it",
-                inputs[*unfed]
-            ))),
+            Some(unfed) => Err(BindError::NoValue { input: inputs[*unfed].clone() }),
             None => Ok(index),
         }
     }
+}
 
-    fn check_carried(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Result<(), Diagnosis> {
-        let odd = inputs
-            .iter()
-            .chain(outputs)
-            .find(|tensor| matches!(tensor.element, None | Some(ElementType::Bool)));
-        match odd {
-            Some(odd) => {
-                let cause = format!("its tensor {odd} has an unsupported data type");
-                let next = "export it with inputs and outputs of f32, f16, u8, i8, i32 or i64";
-                Err(Diagnosis { next: next.to_owned(), ..self.disagrees(cause) })
-            }
-            None => Ok(()),
-        }
+fn check_carried(inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Result<(), BindError> {
+    let is_carried = |tensor: &TensorDesc| !matches!(tensor.element, None | Some(ElementType::Bool));
+    match inputs.iter().chain(outputs).find(|tensor| !is_carried(tensor)) {
+        Some(odd) => Err(BindError::NotCarried { tensor: odd.clone() }),
+        None => Ok(()),
     }
+}
 
-    fn disagrees(&self, cause: String) -> Diagnosis {
-        let next = match &self.described_by {
-            Some(path) => format!("correct {} (`orinoco models show` prints the graph)", path.display()),
-            None => "write a model.toml for it (see docs/model-files.md)".to_owned(),
-        };
-        Diagnosis::new(&codes::MODEL_DISAGREES, self.file.display(), cause, next)
-    }
+fn find_input(inputs: &[TensorDesc], name: &str) -> Result<usize, BindError> {
+    let none = || BindError::NoInput { input: name.to_owned(), inputs: names(inputs) };
+    find(inputs, name).ok_or_else(none)
 }
 
 fn find(tensors: &[TensorDesc], name: &str) -> Option<usize> {
@@ -221,4 +194,119 @@ fn find(tensors: &[TensorDesc], name: &str) -> Option<usize> {
 
 fn names(tensors: &[TensorDesc]) -> String {
     tensors.iter().map(|tensor| tensor.name.as_str()).collect::<Vec<_>>().join(", ")
+}
+
+/// Disagreement between a description and its graph (`E0204`).
+#[derive(Debug)]
+enum BindError {
+    /// The description names an input that the graph does not have.
+    NoInput {
+        /// Name in the description.
+        input: String,
+        /// Names of the graph's inputs.
+        inputs: String,
+    },
+    /// The description names an output that the graph does not have.
+    NoOutput {
+        /// Name in the description.
+        output: String,
+        /// Names of the graph's outputs.
+        outputs: String,
+    },
+    /// The graph has several inputs, and the description does not name the main one.
+    MainUnnamed {
+        /// Names of the graph's inputs.
+        inputs: String,
+    },
+    /// The description gives no value for an input.
+    NoValue {
+        /// The input.
+        input: TensorDesc,
+    },
+    /// A tensor has an element type that Orinoco does not carry.
+    NotCarried {
+        /// The tensor.
+        tensor: TensorDesc,
+    },
+    /// The main input has another element type than the description.
+    Element {
+        /// The main input.
+        input: TensorDesc,
+        /// Element type in the description.
+        promised: ElementType,
+    },
+    /// The batch would have no items.
+    EmptyBatch {
+        /// The main input.
+        input: TensorDesc,
+    },
+    /// The main input has another shape than the description.
+    Shape {
+        /// The main input.
+        input: TensorDesc,
+        /// Shape in the description.
+        described: Vec<usize>,
+    },
+    /// The description gives a wrong shape, or none, for another input.
+    ExtraShape {
+        /// The input.
+        input: TensorDesc,
+        /// Shape in the description; empty if it gives none.
+        described: Vec<usize>,
+    },
+    /// A constant has the wrong number of values.
+    Constant {
+        /// Name of the input.
+        input: String,
+        /// Number of elements of the input.
+        elements: usize,
+        /// Number of values in the description.
+        values: usize,
+    },
+    /// The outputs do not fit the head, for this reason.
+    Head(String),
+}
+
+impl BindError {
+    /// Returns the fault of `model` that a user sees.
+    fn diagnosis(&self, model: &Model) -> Diagnosis {
+        let cause = match self {
+            Self::NoInput { input, inputs } => format!("it has no input `{input}`; its inputs are {inputs}"),
+            Self::NoOutput { output, outputs } => {
+                format!("it has no output `{output}`; its outputs are {outputs}")
+            }
+            Self::MainUnnamed { inputs } => {
+                format!("it has inputs {inputs}, but model.toml does not name the main one")
+            }
+            Self::NoValue { input } => {
+                format!("its input {input} has no value; add a [[constant]] or a [[state]] for it")
+            }
+            Self::NotCarried { tensor } => format!("its tensor {tensor} has an unsupported data type"),
+            Self::Element { input, promised } => {
+                format!("its input is {input}, but dtype is {}", promised.name())
+            }
+            Self::EmptyBatch { input } => format!("its input is {input}, but a batch of 0 is empty"),
+            Self::Shape { input, described } => {
+                let described: Vec<Dim> = described.iter().copied().map(Dim::Fixed).collect();
+                format!("its input is {input}, but model.toml describes it as {}", shape_text(&described))
+            }
+            Self::ExtraShape { input, described } => format!(
+                "its input is {input}, for which the shape {described:?} in model.toml is wrong or missing"
+            ),
+            Self::Constant { input, elements, values } => {
+                format!("its input `{input}` takes {elements} numbers, but model.toml gives {values}")
+            }
+            Self::Head(why) => why.clone(),
+        };
+        let next = match (self, &model.described_by) {
+            (Self::NotCarried { .. }, _) => {
+                "export it with inputs and outputs of f32, f16, u8, i8, i32 or i64".to_owned()
+            }
+            (_, Some(path)) => {
+                format!("correct {} (`orinoco models show` prints the graph)", path.display())
+            }
+            (_, None) => "write a model.toml for it (see docs/model-files.md)".to_owned(),
+        };
+        Diagnosis::new(&codes::MODEL_DISAGREES, model.file.display(), cause, next)
+    }
 }

@@ -23,15 +23,17 @@ const WINDOW_USUAL: usize = 512;
 
 impl Model {
     /// Guesses the description of the graph in `file` from its inputs, its outputs and its notes.
+    ///
+    /// # Errors
+    /// `E0205`.
     pub fn guess(file: &Path, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Result<Self, Diagnosis> {
+        Self::guess_from(file, inputs, outputs).map_err(|why| why.diagnosis(file))
+    }
+
+    fn guess_from(file: &Path, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Result<Self, GuessError> {
         let (main, extra_inputs, mut unsure) = split_inputs(inputs, outputs);
         let extras = OnnxMetadata::read(file);
-        let unknown = |cause: String| {
-            let next = "write a model.toml for it (see docs/model-files.md)";
-            Diagnosis::new(&codes::MODEL_UNKNOWN, file.display(), cause, next)
-        };
-        let main =
-            main.ok_or_else(|| unknown("it has no input that could be an image or audio".to_owned()))?;
+        let main = main.ok_or(GuessError::NoInput)?;
         let fed_back = |output: &&TensorDesc| {
             !extra_inputs
                 .iter()
@@ -54,11 +56,10 @@ impl Model {
             input_quantization = quantize_sound(main, &extras, &mut unsure);
             (ModelInput::Audio(audio), audio_head(&read))
         } else {
-            return Err(unknown(format!("its input {main} is neither an image nor audio")));
+            return Err(GuessError::InputUnknown(main.clone()));
         };
         if head.classes as i64 > CLASSES_MAX {
-            let cause = format!("its outputs have {} classes; the maximum is {CLASSES_MAX}", head.classes);
-            return Err(unknown(cause));
+            return Err(GuessError::TooManyClasses(head.classes));
         }
         let labels = guess_labels(&extras, &read, &mut head, &mut unsure);
         if is_ultralytics(&extras) && !reads_ultralytics(head.kind) {
@@ -84,6 +85,32 @@ impl Model {
             described_by: None,
             unsure,
         })
+    }
+}
+
+/// Reason why no description of a graph can be guessed (`E0205`).
+#[derive(Debug, PartialEq)]
+enum GuessError {
+    /// The graph has no inputs.
+    NoInput,
+    /// The main input is neither an image nor audio.
+    InputUnknown(TensorDesc),
+    /// The outputs have this number of classes, which is above the maximum.
+    TooManyClasses(usize),
+}
+
+impl GuessError {
+    /// Returns the fault of the graph in `file` that a user sees.
+    fn diagnosis(&self, file: &Path) -> Diagnosis {
+        let cause = match self {
+            Self::NoInput => "it has no input that could be an image or audio".to_owned(),
+            Self::InputUnknown(main) => format!("its input {main} is neither an image nor audio"),
+            Self::TooManyClasses(classes) => {
+                format!("its outputs have {classes} classes; the maximum is {CLASSES_MAX}")
+            }
+        };
+        let next = "write a model.toml for it (see docs/model-files.md)";
+        Diagnosis::new(&codes::MODEL_UNKNOWN, file.display(), cause, next)
     }
 }
 
@@ -386,10 +413,10 @@ mod tests {
             shape: shape.iter().map(|size| Dim::Fixed(*size)).collect(),
         };
         let check = |input: &[usize], output: &[usize], is_known: bool| {
-            let guessed = Model::guess(Path::new("m.onnx"), &[desc("x", input)], &[desc("y", output)]);
-            match guessed {
+            let (x, y) = (desc("x", input), desc("y", output));
+            match Model::guess_from(Path::new("m.onnx"), std::slice::from_ref(&x), &[y]) {
                 Ok(_) => assert!(is_known, "{input:?}"),
-                Err(fault) => assert!(!is_known && fault.code.id == codes::MODEL_UNKNOWN.id, "{fault}"),
+                Err(error) => assert_eq!((error, is_known), (GuessError::InputUnknown(x), false)),
             }
         };
         check(&[1, 3, 640, 640], &[1, 25200, 85], true);
@@ -497,7 +524,7 @@ mod tests {
     fn more_classes_than_anyone_has_are_refused() {
         let input = tensor("x", ElementType::F32, &[1, 3, 224, 224]);
         let output = tensor("y", ElementType::F32, &[1, 4_000_000_001]);
-        let fault = Model::guess(Path::new("m.onnx"), &[input], &[output]).expect_err("no model has so many");
-        assert_eq!(fault.code.id, codes::MODEL_UNKNOWN.id, "{fault}");
+        let error = Model::guess_from(Path::new("m.onnx"), &[input], &[output]);
+        assert_eq!(error.expect_err("no model has so many"), GuessError::TooManyClasses(4_000_000_001));
     }
 }

@@ -25,6 +25,9 @@ const SECONDARY: &str = "set on = { model = ..., classes = [...] } in the board 
 const PROPERTY: &str = "property";
 const CLASSES: &str = "class-attrs-all";
 
+/// Next step for a file that is not a key file, or not YAML.
+const NEXT_SYNTAX: &str = "correct that line, or name an nvinfer file (.txt, .yml) or Triton's config.pbtxt";
+
 /// Setting as written in the file.
 #[derive(Debug, PartialEq)]
 pub(super) struct Entry {
@@ -35,8 +38,7 @@ pub(super) struct Entry {
 
 /// Reads the settings of a key file.
 pub(super) fn from_keyfile(path: &Path, text: &str) -> Result<Vec<Entry>, Diagnosis> {
-    let next = "correct that line, or name an nvinfer file (.txt, .yml) or Triton's config.pbtxt";
-    let file = Ini::load_from_str_noescape(text).about(&codes::IMPORT, path.display(), next)?;
+    let file = Ini::load_from_str_noescape(text).about(&codes::IMPORT, path.display(), NEXT_SYNTAX)?;
     let entries = file.iter().flat_map(|(group, keys)| {
         keys.iter().map(move |(key, value)| Entry {
             group: group.unwrap_or_default().to_owned(),
@@ -49,24 +51,27 @@ pub(super) fn from_keyfile(path: &Path, text: &str) -> Result<Vec<Entry>, Diagno
 
 /// Reads the settings of a YAML file: a mapping of groups to mappings of keys to scalars.
 pub(super) fn from_yaml(path: &Path, text: &str) -> Result<Vec<Entry>, Diagnosis> {
-    let next = "correct that line, or name an nvinfer file (.txt, .yml) or Triton's config.pbtxt";
-    let faulty = |cause: String| Diagnosis::new(&codes::IMPORT, path.display(), cause, next);
+    parse_yaml(text).about(&codes::IMPORT, path.display(), NEXT_SYNTAX)
+}
+
+/// Returns the settings of a YAML file, or the reason why it is not one of nvinfer.
+fn parse_yaml(text: &str) -> Result<Vec<Entry>, String> {
     // The YAML parser recurses for every level.
     let opened = text.chars().filter(|c| "[{".contains(*c)).count();
     if opened > DEPTH_MAX {
-        return Err(faulty("it nests lists or mappings, which nvinfer's files do not".to_owned()));
+        return Err("it nests lists or mappings, which nvinfer's files do not".to_owned());
     }
-    let documents = Yaml::load_from_str(text).map_err(|error| faulty(error.to_string()))?;
+    let documents = Yaml::load_from_str(text).map_err(|error| error.to_string())?;
     let groups = documents.first().and_then(Yaml::as_mapping);
-    let groups = groups.ok_or_else(|| faulty("it is not a mapping of groups".to_owned()))?;
+    let groups = groups.ok_or("it is not a mapping of groups")?;
     let mut entries = Vec::new();
     for (group, keys) in groups {
-        let group = scalar(group).ok_or_else(|| faulty("a group has no plain name".to_owned()))?;
-        let keys = keys.as_mapping().ok_or_else(|| faulty(format!("`{group}` is not a mapping of keys")))?;
+        let group = scalar(group).ok_or("a group has no plain name")?;
+        let keys = keys.as_mapping().ok_or_else(|| format!("`{group}` is not a mapping of keys"))?;
         for (key, value) in keys {
-            let key = scalar(key).ok_or_else(|| faulty(format!("a key of `{group}` has no plain name")))?;
-            let value = scalar(value)
-                .ok_or_else(|| faulty(format!("`{key}` of `{group}` is not one number or text")))?;
+            let key = scalar(key).ok_or_else(|| format!("a key of `{group}` has no plain name"))?;
+            let value =
+                scalar(value).ok_or_else(|| format!("`{key}` of `{group}` is not one number or text"))?;
             entries.push(Entry { group: group.clone(), key, value });
         }
     }
@@ -83,6 +88,10 @@ fn scalar(node: &Yaml<'_>) -> Option<String> {
 
 /// Makes the import from the settings.
 pub(super) fn read(path: &Path, entries: &[Entry], onnx: Option<&Path>) -> Result<Import, Diagnosis> {
+    import(path, entries, onnx).map_err(|why| why.diagnosis(path))
+}
+
+fn import(path: &Path, entries: &[Entry], onnx: Option<&Path>) -> Result<Import, NvinferError> {
     let mut keys = Keys { path, entries, taken: vec![false; entries.len()] };
     keys.check_groups()?;
     let onnx = find_onnx(&mut keys, onnx)?;
@@ -94,20 +103,72 @@ pub(super) fn read(path: &Path, entries: &[Entry], onnx: Option<&Path>) -> Resul
     Ok(Import { onnx, left_out, said })
 }
 
-fn find_onnx(keys: &mut Keys<'_>, given: Option<&Path>) -> Result<PathBuf, Diagnosis> {
+/// Reason why the settings cannot be imported.
+#[derive(Debug)]
+enum NvinferError {
+    /// The file has no group `property`, which every nvinfer file has.
+    NotNvinfer {
+        /// Whether it is a configuration of deepstream-app, which names an nvinfer file.
+        is_app: bool,
+    },
+    /// The file names no ONNX file.
+    NoOnnx {
+        /// Key of a model in another format that it names.
+        other: Option<&'static str>,
+    },
+    /// A key has a wrong value.
+    Value {
+        /// Group of the key.
+        group: &'static str,
+        /// Name of the key.
+        key: &'static str,
+        /// Cause in one sentence.
+        cause: String,
+    },
+    /// The file with labels cannot be read.
+    Labels(Diagnosis),
+}
+
+impl NvinferError {
+    /// Returns the fault of the file at `path` that a user sees.
+    fn diagnosis(self, path: &Path) -> Diagnosis {
+        match self {
+            Self::NotNvinfer { is_app } => {
+                let cause = "it has no group `property`, which every nvinfer file has";
+                let next = match is_app {
+                    true => {
+                        "this is a deepstream-app configuration: give the nvinfer file that its config-file names"
+                    }
+                    false => "name an nvinfer file (.txt, .yml) or Triton's config.pbtxt",
+                };
+                Diagnosis::new(&codes::IMPORT, path.display(), cause, next)
+            }
+            Self::NoOnnx { other } => {
+                let cause = match other {
+                    Some(key) => format!("it names no onnx-file, only a {key}, which is not ONNX"),
+                    None => "it names no onnx-file".to_owned(),
+                };
+                let next = "name the ONNX file that the model was exported to with --onnx";
+                Diagnosis::new(&codes::IMPORT, path.display(), cause, next)
+            }
+            Self::Value { group, key, cause } => {
+                let subject = format!("{}: key `{key}` of [{group}]", path.display());
+                Diagnosis::new(&codes::IMPORT, subject, cause, "correct the value")
+            }
+            Self::Labels(why) => why,
+        }
+    }
+}
+
+fn find_onnx(keys: &mut Keys<'_>, given: Option<&Path>) -> Result<PathBuf, NvinferError> {
     let named = keys.text(PROPERTY, "onnx-file").map(|text| keys.file(&text));
     if let Some(given) = given {
         return Ok(given.to_owned());
     }
     named.ok_or_else(|| {
         let others = ["model-engine-file", "tlt-encoded-model", "uff-file", "model-file"];
-        let other = others.iter().find(|key| keys.entries.iter().any(|entry| entry.key == **key));
-        let cause = match other {
-            Some(key) => format!("it names no onnx-file, only a {key}, which is not ONNX"),
-            None => "it names no onnx-file".to_owned(),
-        };
-        let next = "name the ONNX file that the model was exported to with --onnx";
-        Diagnosis::new(&codes::IMPORT, keys.path.display(), cause, next)
+        let other = others.into_iter().find(|key| keys.entries.iter().any(|entry| entry.key == *key));
+        NvinferError::NoOnnx { other }
     })
 }
 
@@ -115,14 +176,14 @@ fn read_input(
     keys: &mut Keys<'_>,
     said: &mut ImportedSettings,
     left_out: &mut Vec<SkippedSetting>,
-) -> Result<(), Diagnosis> {
+) -> Result<(), NvinferError> {
     said.layout = keys.choice("network-input-order", &[Layout::Nchw, Layout::Nhwc])?;
     if let Some(sizes) = keys.list::<u32>("infer-dims")? {
-        let sizes: [u32; 3] = keys.exactly("infer-dims", sizes)?;
+        let sizes: [u32; 3] = exactly("infer-dims", sizes)?;
         // The order is always channels, height, width.
         (said.height, said.width) = (Some(sizes[1]), Some(sizes[2]));
         if sizes.contains(&0) {
-            return Err(keys.fault(PROPERTY, "infer-dims", "a size is 0"));
+            return Err(wrong(PROPERTY, "infer-dims", "a size is 0"));
         }
     }
     let colors = [ColorOrder::Rgb, ColorOrder::Bgr, ColorOrder::Gray];
@@ -130,7 +191,7 @@ fn read_input(
     said.scale = Some(keys.number("net-scale-factor")?.unwrap_or(1.0));
     said.mean = Some(match keys.list::<f32>("offsets")? {
         Some(offsets) if offsets.len() == 1 => [offsets[0]; 3],
-        Some(offsets) => keys.exactly("offsets", offsets)?,
+        Some(offsets) => exactly("offsets", offsets)?,
         None => [0.0; 3],
     });
     let keeps = keys.choice("maintain-aspect-ratio", &[false, true])?.unwrap_or(false);
@@ -154,7 +215,7 @@ fn read_output(
     keys: &mut Keys<'_>,
     said: &mut ImportedSettings,
     left_out: &mut Vec<SkippedSetting>,
-) -> Result<(), Diagnosis> {
+) -> Result<(), NvinferError> {
     let kind: u32 = keys.number("network-type")?.unwrap_or(0);
     said.finds = match kind {
         0 => Some(HeadResultKind::Boxes),
@@ -169,7 +230,7 @@ fn read_output(
     }
     said.classes = keys.number("num-detected-classes")?;
     if let Some(text) = keys.text(PROPERTY, "labelfile-path") {
-        said.labels = Some(read_labels(&keys.file(&text))?);
+        said.labels = Some(read_labels(&keys.file(&text)).map_err(NvinferError::Labels)?);
     }
     match said.finds {
         Some(HeadResultKind::Boxes | HeadResultKind::Instances) => read_boxes(keys, said, left_out),
@@ -185,7 +246,7 @@ fn read_boxes(
     keys: &mut Keys<'_>,
     said: &mut ImportedSettings,
     left_out: &mut Vec<SkippedSetting>,
-) -> Result<(), Diagnosis> {
+) -> Result<(), NvinferError> {
     // `threshold` is the older name of this key.
     let old = keys.number_of(CLASSES, "threshold")?;
     let score = keys.number_of(CLASSES, "pre-cluster-threshold")?.or(old);
@@ -213,28 +274,17 @@ struct Keys<'a> {
 }
 
 impl Keys<'_> {
-    fn check_groups(&self) -> Result<(), Diagnosis> {
+    fn check_groups(&self) -> Result<(), NvinferError> {
         if self.entries.iter().any(|entry| entry.group == PROPERTY) {
             return Ok(());
         }
-        let pipeline = self.entries.iter().any(|entry| entry.key == "config-file");
-        let next = if pipeline {
-            "this is a deepstream-app configuration: give the nvinfer file that its config-file names"
-        } else {
-            "name an nvinfer file (.txt, .yml) or Triton's config.pbtxt"
-        };
-        let cause = "it has no group `property`, which every nvinfer file has";
-        Err(Diagnosis::new(&codes::IMPORT, self.path.display(), cause, next))
+        let is_app = self.entries.iter().any(|entry| entry.key == "config-file");
+        Err(NvinferError::NotNvinfer { is_app })
     }
 
     /// Resolves a path, which is relative to the file.
     fn file(&self, text: &str) -> PathBuf {
         self.path.parent().unwrap_or(Path::new("")).join(text)
-    }
-
-    fn fault(&self, group: &str, key: &str, cause: &str) -> Diagnosis {
-        let subject = format!("{}: key `{key}` of [{group}]", self.path.display());
-        Diagnosis::new(&codes::IMPORT, subject, cause, "correct the value")
     }
 
     fn text(&mut self, group: &str, key: &str) -> Option<String> {
@@ -249,35 +299,34 @@ impl Keys<'_> {
         value
     }
 
-    fn number_of<T: Number>(&mut self, group: &str, key: &str) -> Result<Option<T>, Diagnosis> {
+    fn number_of<T: Number>(
+        &mut self,
+        group: &'static str,
+        key: &'static str,
+    ) -> Result<Option<T>, NvinferError> {
         let Some(text) = self.text(group, key) else { return Ok(None) };
         let number = T::parse(&text);
-        number.map(Some).ok_or_else(|| self.fault(group, key, &format!("`{text}` is not {}", T::WHAT)))
+        number.map(Some).ok_or_else(|| wrong(group, key, format!("`{text}` is not {}", T::WHAT)))
     }
 
-    fn number<T: Number>(&mut self, key: &str) -> Result<Option<T>, Diagnosis> {
+    fn number<T: Number>(&mut self, key: &'static str) -> Result<Option<T>, NvinferError> {
         self.number_of(PROPERTY, key)
     }
 
-    fn list<T: Number>(&mut self, key: &str) -> Result<Option<Vec<T>>, Diagnosis> {
+    fn list<T: Number>(&mut self, key: &'static str) -> Result<Option<Vec<T>>, NvinferError> {
         let Some(text) = self.text(PROPERTY, key) else { return Ok(None) };
         let parts = text.split(';').map(str::trim).filter(|part| !part.is_empty());
         let numbers: Option<Vec<T>> = parts.map(T::parse).collect();
-        let wanted = format!("`{text}` is not a list of {}s between semicolons", T::NAME);
-        numbers.map(Some).ok_or_else(|| self.fault(PROPERTY, key, &wanted))
-    }
-
-    fn exactly<T, const N: usize>(&self, key: &str, values: Vec<T>) -> Result<[T; N], Diagnosis> {
-        let given = values.len();
-        values.try_into().map_err(|_| self.fault(PROPERTY, key, &format!("it has {given} values, not {N}")))
+        let cause = || format!("`{text}` is not a list of {}s between semicolons", T::NAME);
+        numbers.map(Some).ok_or_else(|| wrong(PROPERTY, key, cause()))
     }
 
     /// Returns the choice with the index that the key has.
-    fn choice<T: Copy>(&mut self, key: &str, choices: &[T]) -> Result<Option<T>, Diagnosis> {
+    fn choice<T: Copy>(&mut self, key: &'static str, choices: &[T]) -> Result<Option<T>, NvinferError> {
         let Some(index) = self.number::<usize>(key)? else { return Ok(None) };
         let last = choices.len() - 1;
         let cause = || format!("it is {index}, but its values are 0 to {last}");
-        choices.get(index).map(|choice| Some(*choice)).ok_or_else(|| self.fault(PROPERTY, key, &cause()))
+        choices.get(index).map(|choice| Some(*choice)).ok_or_else(|| wrong(PROPERTY, key, cause()))
     }
 
     /// Returns the settings that nothing has read.
@@ -289,6 +338,15 @@ impl Keys<'_> {
             SkippedSetting { key: format!("{place}{key} = {value}"), why: skip_reason(group, key).to_owned() }
         })
     }
+}
+
+fn exactly<T, const N: usize>(key: &'static str, values: Vec<T>) -> Result<[T; N], NvinferError> {
+    let given = values.len();
+    values.try_into().map_err(|_| wrong(PROPERTY, key, format!("it has {given} values, not {N}")))
+}
+
+fn wrong(group: &'static str, key: &'static str, cause: impl Into<String>) -> NvinferError {
+    NvinferError::Value { group, key, cause: cause.into() }
 }
 
 trait Number: Sized {

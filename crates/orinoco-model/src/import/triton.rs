@@ -14,32 +14,72 @@ use crate::{ExtraInput, ExtraInputValue};
 
 /// Reads the content of the file.
 pub(super) fn read(path: &Path, text: &str, onnx: Option<&Path>) -> Result<Import, Diagnosis> {
-    let next = "correct that line";
-    let config =
-        pbtxt::parse(text).map_err(|cause| Diagnosis::new(&codes::IMPORT, path.display(), cause, next))?;
+    import(path, text, onnx).map_err(|why| why.diagnosis(path))
+}
+
+fn import(path: &Path, text: &str, onnx: Option<&Path>) -> Result<Import, TritonError> {
+    let config = pbtxt::parse(text).map_err(TritonError::Syntax)?;
     let dir = path.parent().unwrap_or(Path::new(""));
     let onnx = match onnx {
         Some(given) => given.to_owned(),
-        None => find_onnx(path, dir, &config)?,
+        None => find_onnx(dir, &config)?,
     };
     let mut said =
         ImportedSettings { name: config.scalar("name").map(str::to_owned), ..ImportedSettings::default() };
     said.states = config.messages("sequence_batching").flat_map(states).collect();
-    read_input(path, &config, &mut said)?;
+    read_input(&config, &mut said)?;
     for output in config.messages("output") {
         if let Some(file) = output.scalar("label_filename") {
-            said.labels = Some(read_labels(&dir.join(file))?);
+            said.labels = Some(read_labels(&dir.join(file)).map_err(TritonError::Labels)?);
         }
     }
     Ok(Import { onnx, left_out: left_out(&config), said })
 }
 
-fn find_onnx(path: &Path, dir: &Path, config: &Message) -> Result<PathBuf, Diagnosis> {
-    let refused = |cause: String, next: &str| Diagnosis::new(&codes::IMPORT, path.display(), cause, next);
+/// Reason why the file cannot be imported.
+#[derive(Debug)]
+enum TritonError {
+    /// A line is not as protobuf's text format wants it, for this reason.
+    Syntax(String),
+    /// The model is for this backend, and not ONNX.
+    Backend(String),
+    /// No version folder contains a file of this name.
+    NoVersion(String),
+    /// The input has this data type, which is none of an image or audio.
+    DataType(String),
+    /// A file with labels cannot be read.
+    Labels(Diagnosis),
+}
+
+impl TritonError {
+    /// Returns the fault of the file at `path` that a user sees.
+    fn diagnosis(self, path: &Path) -> Diagnosis {
+        let fault = |cause: String, next: &str| Diagnosis::new(&codes::IMPORT, path.display(), cause, next);
+        match self {
+            Self::Syntax(why) => fault(why, "correct that line"),
+            Self::Backend(backend) => fault(
+                format!("its model is for `{backend}`, which is not ONNX"),
+                "name the ONNX file that the model was exported to with --onnx",
+            ),
+            Self::NoVersion(name) => fault(
+                format!("no version folder (1/, 2/, ...) next to it contains {name}"),
+                "put the model at 1/model.onnx, or name it with --onnx",
+            ),
+            Self::DataType(other) => {
+                let subject = format!("{}: data_type of input", path.display());
+                let cause = format!("{other} cannot be an image or audio");
+                let next = "use a model of f32, f16, u8, i8, i32 or i64";
+                Diagnosis::new(&codes::IMPORT, subject, cause, next)
+            }
+            Self::Labels(why) => why,
+        }
+    }
+}
+
+fn find_onnx(dir: &Path, config: &Message) -> Result<PathBuf, TritonError> {
     let runs_on = config.scalar("backend").or(config.scalar("platform")).unwrap_or("onnxruntime");
     if !runs_on.starts_with("onnxruntime") {
-        let next = "name the ONNX file that the model was exported to with --onnx";
-        return Err(refused(format!("its model is for `{runs_on}`, which is not ONNX"), next));
+        return Err(TritonError::Backend(runs_on.to_owned()));
     }
     let name = config.scalar("default_model_filename").unwrap_or("model.onnx");
     let versions = std::fs::read_dir(dir).into_iter().flatten().flatten();
@@ -47,13 +87,10 @@ fn find_onnx(path: &Path, dir: &Path, config: &Message) -> Result<PathBuf, Diagn
         .filter_map(|entry| Some((entry.file_name().to_str()?.parse::<u64>().ok()?, entry.path().join(name))))
         .filter(|(_, file)| file.exists())
         .max_by_key(|(version, _)| *version);
-    newest.map(|(_, file)| file).ok_or_else(|| {
-        let cause = format!("no version folder (1/, 2/, ...) next to it contains {name}");
-        refused(cause, "put the model at 1/model.onnx, or name it with --onnx")
-    })
+    newest.map(|(_, file)| file).ok_or_else(|| TritonError::NoVersion(name.to_owned()))
 }
 
-fn read_input(path: &Path, config: &Message, said: &mut ImportedSettings) -> Result<(), Diagnosis> {
+fn read_input(config: &Message, said: &mut ImportedSettings) -> Result<(), TritonError> {
     let carried = |name: &str| said.states.iter().any(|state| state.input == name);
     let inputs: Vec<&Message> =
         config.messages("input").filter(|input| !input.scalar("name").is_some_and(carried)).collect();
@@ -68,12 +105,7 @@ fn read_input(path: &Path, config: &Message, said: &mut ImportedSettings) -> Res
         Some("TYPE_INT32") => Some(ElementType::I32),
         Some("TYPE_INT64") => Some(ElementType::I64),
         None => None,
-        Some(other) => {
-            let subject = format!("{}: data_type of input", path.display());
-            let cause = format!("{other} cannot be an image or audio");
-            let next = "use a model of f32, f16, u8, i8, i32 or i64";
-            return Err(Diagnosis::new(&codes::IMPORT, subject, cause, next));
-        }
+        Some(other) => return Err(TritonError::DataType(other.to_owned())),
     };
     said.layout = match input.scalar("format") {
         Some("FORMAT_NCHW") => Some(Layout::Nchw),
