@@ -40,9 +40,8 @@ pub(crate) enum ExecuteError {
 impl PlanError {
     /// Returns the fault of the model in `file` that a user sees.
     pub(crate) fn diagnosis(&self, file: &Path) -> Diagnosis {
-        let disagrees = |cause: &str, next: &str| {
-            Diagnosis::new(&codes::MODEL_DISAGREES, file.display(), cause, next)
-        };
+        let disagrees =
+            |cause: &str, next: &str| Diagnosis::new(&codes::MODEL_DISAGREES, file.display(), cause, next);
         match self {
             Self::TakesAudio => disagrees(
                 "it takes audio, but this is a video stream",
@@ -55,9 +54,7 @@ impl PlanError {
                 let next = "remove unused outputs from the model";
                 Diagnosis::new(&codes::MODEL_UNSUPPORTED, file.display(), too_many(*outputs), next)
             }
-            Self::Head(why) => {
-                disagrees(why, "correct model.toml (`orinoco models show` prints the graph)")
-            }
+            Self::Head(why) => disagrees(why, "correct model.toml (`orinoco models show` prints the graph)"),
             #[cfg(feature = "cuda")]
             Self::Gpu(why) => {
                 let next = "see `orinoco doctor`, or use an engine on the CPU";

@@ -4,6 +4,7 @@ use orinoco_core::{ComputeUnit, Diagnosis, InferenceResult, TimeSpan, codes};
 use orinoco_telemetry::{Stage, StageSetter};
 
 use crate::Frame;
+use crate::mux::SuspensionError;
 use crate::request::Request;
 use crate::suspension::Suspender;
 
@@ -99,7 +100,7 @@ pub trait Executor: Send {
         &mut self,
         frames: &[Frame],
         results: &mut [InferenceResult],
-        why: &Diagnosis,
+        why: &SuspensionError,
     ) -> Option<Result<Executed, Diagnosis>> {
         let _ = (frames, results, why);
         None

@@ -27,7 +27,7 @@ pub use self::core::{AfterFailure, ExchangeError, JoinError, LaneCore, PlanFacts
 pub use entry::{JoinRequest, LaneEntry, ModelHold, StreamTracker};
 pub use execute::not_finite;
 pub use order::{FrameOrder, Settled};
-pub use progress::{AnswerError, BatchProgress};
+pub use progress::BatchProgress;
 pub use step::{BoundPlan, Notice, ObjectSelection, Step};
 
 /// One executing thread. Models on a lane never overlap in time.
@@ -326,7 +326,7 @@ impl Lane {
         let step = &steps_of(streams, batch.group)[batch.progress.step()];
         let plan = plans.get_mut(&step.model).expect("a stream brings the plans of its models");
         let (model, name) = (step.model, plan.plan.name.clone());
-        let results = batch.progress.results(answer, now).map_err(|why| why.into_diagnosis(&name));
+        let results = batch.progress.results(answer, now);
         inputs.collect(step, batch);
         let failed = match results {
             Ok(inference) => {
@@ -337,7 +337,7 @@ impl Lane {
                 Some(Ok(())) => None,
                 Some(Err(of_engine)) => Some((of_engine, lock(books).core.failed(model))),
                 // What happens elsewhere says nothing about the engine here.
-                None => Some((why, AfterFailure::Continue)),
+                None => Some((why.diagnosis(&name), AfterFailure::Continue)),
             },
         };
         let Some((why, after)) = failed else { return self.execute().map(drop) };

@@ -28,14 +28,14 @@ pub use channel::{Receiver, Sender, channel};
 pub use clock::MonotonicClock;
 pub use executor::{DeviceTimes, Executed, Executor, StageTimes};
 pub use lane::{
-    AfterFailure, AnswerError, BatchProgress, BoundPlan, ExchangeError, FrameOrder, JoinError, JoinRequest,
-    Lane, LaneCore, LaneEntry, ModelHold, Notice, ObjectSelection, PlanFacts, Settled, Step, StreamModels,
+    AfterFailure, BatchProgress, BoundPlan, ExchangeError, FrameOrder, JoinError, JoinRequest, Lane,
+    LaneCore, LaneEntry, ModelHold, Notice, ObjectSelection, PlanFacts, Settled, Step, StreamModels,
     StreamTracker, not_finite,
 };
 pub use lane_times::LaneTimes;
 pub use mux::{
     Closed, FrameSender, LateAnswer, Mux, MuxCore, Next, NextBatch, Offer, SUSPENDED_FRAMES_MAX,
-    SUSPENSION_MAX, StreamQueue, Ticket,
+    SUSPENSION_MAX, StreamQueue, SuspensionError, Ticket,
 };
 pub use orinoco_telemetry::{Stage, StageSetter};
 pub use request::{

@@ -16,7 +16,7 @@ use crate::sync::{Mutex, MutexGuard};
 
 pub use self::core::{Closed, MuxCore, Next, NextBatch, Offer};
 pub use ring::StreamQueue;
-pub use suspensions::{LateAnswer, SUSPENDED_FRAMES_MAX, SUSPENSION_MAX, Ticket};
+pub use suspensions::{LateAnswer, SUSPENDED_FRAMES_MAX, SUSPENSION_MAX, SuspensionError, Ticket};
 
 /// Collects the frames of a lane's streams and hands them out in batches, all of one group. Streams take turns, so that one
 /// that comes in bursts delays the others by one frame, and not by all that it has waiting.

@@ -3,9 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use orinoco_core::{Diagnosis, codes};
-
-use crate::mux::{LateAnswer, Mux, Ticket};
+use crate::mux::{LateAnswer, Mux, SuspensionError, Ticket};
 
 /// A lane's offer to wait for an answer while it goes on with other batches.
 pub struct Suspender<'a> {
@@ -65,14 +63,7 @@ impl Suspension {
 impl Drop for Suspension {
     fn drop(&mut self) {
         if !self.is_answered {
-            let cause = "the remote inference ended without a result";
-            let why = Diagnosis::new(
-                &codes::ENGINE_RUN,
-                "a suspended step",
-                cause,
-                "see the events before this one",
-            );
-            self.mux.resume(self.ticket, Err(why));
+            self.mux.resume(self.ticket, Err(SuspensionError::Dropped));
         }
     }
 }

@@ -12,12 +12,12 @@ use orinoco_core::{
 };
 use orinoco_pipeline::{
     ANSWER_PARTS_MAX, Answer, AnswerReceiver, BoundPlan, DeviceTimes, ExchangeError, Executed, Executor,
-    Frame, FrameResult, FrameSender, JoinRequest, Lane, LaneEntry, MonotonicClock, NextAnswer, NotTaken,
-    Priority, Request, RequestInputs, RequestRefusal, Sink, SinkThread, Slot, SlotPool, StageTimes, Step,
-    Stop, StreamQueue, Suspender, Suspension, answer_channel,
+    Frame, FrameResult, FrameSender, JoinRequest, Lane, LaneEntry, LateAnswer, MonotonicClock, NextAnswer,
+    NotTaken, Priority, Request, RequestInputs, RequestRefusal, Sink, SinkThread, Slot, SlotPool, StageTimes,
+    Step, Stop, StreamQueue, Suspender, Suspension, SuspensionError, answer_channel,
 };
 use orinoco_telemetry::energy::StreamItems;
-use orinoco_telemetry::{DropCause, Event, EventSink, Stage, Telemetry, Work};
+use orinoco_telemetry::{DropCause, Event, EventSink, MissCause, Stage, Telemetry, Work};
 
 const MODEL: ModelId = ModelId(0);
 const STREAM: StreamId = StreamId(0);
@@ -376,8 +376,14 @@ impl Executor for Remote {
     }
 }
 
+/// Answer of another board that failed.
+fn failed() -> LateAnswer {
+    let why = Diagnosis::new(&codes::ENGINE_RUN, "a", "b", "c");
+    Err(SuspensionError::Remote { cause: MissCause::Failed, why })
+}
+
 /// Late answer for one frame: that class.
-fn late(class_id: u32) -> Result<Vec<InferenceResult>, Diagnosis> {
+fn late(class_id: u32) -> LateAnswer {
     Ok(vec![InferenceResult { classes: class(class_id), ..InferenceResult::default() }])
 }
 
@@ -398,7 +404,7 @@ fn answers_that_come_later_are_put_in_order() {
                 match seq % 10 {
                     // Too few, a fault, and nothing at all.
                     1 => assert!(suspension.resume(Ok(Vec::new()))),
-                    2 => assert!(suspension.resume(Err(Diagnosis::new(&codes::ENGINE_RUN, "a", "b", "c")))),
+                    2 => assert!(suspension.resume(failed())),
                     3 => drop(suspension),
                     _ => assert!(suspension.resume(late(1))),
                 }
@@ -492,7 +498,7 @@ impl Executor for FallsBack {
         &mut self,
         frames: &[Frame],
         findings: &mut [InferenceResult],
-        _: &Diagnosis,
+        _: &SuspensionError,
     ) -> Option<Result<Executed, Diagnosis>> {
         Some(match frames[0].desc.seq {
             seq if seq.is_multiple_of(3) => Ok(Executed::Skipped),
@@ -515,7 +521,7 @@ fn a_step_that_failed_elsewhere_is_done_here_or_skipped_and_no_frame_is_lost() {
         for (seq, suspension) in to_answer {
             match seq % 4 {
                 0 => assert!(suspension.resume(late(1))),
-                1 => assert!(suspension.resume(Err(Diagnosis::new(&codes::ENGINE_RUN, "a", "b", "c")))),
+                1 => assert!(suspension.resume(failed())),
                 2 => drop(suspension),
                 // Never answered.
                 _ => kept.push(suspension),

@@ -74,6 +74,6 @@ pub use progress::{OfflineStream, Progress, SlidingRate};
 pub use readers::reader_is_gone;
 pub use reloaded::Reloaded;
 pub use run::{Control, RunOptions, Running, start};
-pub use seats::{ModelIdentity, SeatBatch, Seats, ServedModels};
+pub use seats::{ModelIdentity, NotServed, SeatBatch, Seats, ServedModels};
 pub use sensors_status::sensors_status;
 pub use sinks::{JSONL, MP4, SINKS};

@@ -6,15 +6,15 @@ mod served;
 use std::sync::Arc;
 use std::time::Duration;
 
-use orinoco_core::{Choice, Clock, Diagnosis, Nanos};
-use orinoco_pipeline::{Frame, Suspension};
+use orinoco_core::{Choice, Clock, Nanos};
+use orinoco_pipeline::{Frame, Suspension, SuspensionError};
 use orinoco_telemetry::MissCause;
 use orinoco_vision::HeadKind;
 use sha2::{Digest, Sha256};
 
 pub(crate) use self::executor::{SeatExecutor, SeatModel};
 pub(crate) use self::served::ServedModel;
-pub use self::served::ServedModels;
+pub use self::served::{NotServed, ServedModels};
 
 /// Other seats of the cluster, which infer images for this board.
 pub trait Seats: Send + Sync {
@@ -43,8 +43,8 @@ pub struct SeatBatch {
 }
 
 impl SeatBatch {
-    /// Answers it with a fault.
-    pub fn fail(self, why: Diagnosis) {
+    /// Answers it with the reason why there are no results.
+    pub fn fail(self, why: SuspensionError) {
         // A lane that waits no longer has counted the images.
         let _ = self.answer.resume(Err(why));
     }

@@ -1,7 +1,10 @@
 //! Post-mortem of a crash in native code, such as an engine or a driver. In the handler of the signal, little may be called:
 //! the crashed thread only tells another one, and waits while that one writes the dump. Then the signal ends the process, as
 //! it would have without a handler.
-#![expect(unsafe_code, reason = "the code that handles a signal of a crash must promise to call nothing unsafe there")]
+#![expect(
+    unsafe_code,
+    reason = "the code that handles a signal of a crash must promise to call nothing unsafe there"
+)]
 
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::thread;
@@ -56,7 +59,8 @@ fn await_crash(mut crashes: PipeReader, done: PipeWriter, on_crash: impl FnOnce(
     let mut message = [0; 8];
     // It ends without a message when the handler was removed.
     if crashes.read_exact(&mut message).is_ok() {
-        let [signal, thread] = [0, 4].map(|at| i32::from_ne_bytes(message[at..at + 4].try_into().expect("4 bytes")));
+        let [signal, thread] =
+            [0, 4].map(|at| i32::from_ne_bytes(message[at..at + 4].try_into().expect("4 bytes")));
         on_crash(&described(signal, thread));
     }
     drop(done);

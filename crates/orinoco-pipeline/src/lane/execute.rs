@@ -14,6 +14,7 @@ use orinoco_telemetry::{
 
 use super::batch::Batch;
 use super::step::{BoundPlan, ObjectSelection, Step};
+use crate::mux::SuspensionError;
 use crate::request::Request;
 use crate::suspension::Suspender;
 use crate::{Executed, Frame, ModelResult, Mux, Object, StageTimes, Ticket};
@@ -175,7 +176,7 @@ impl LanePlan {
     /// has no other way.
     pub(super) fn fall_back(
         &mut self,
-        why: &Diagnosis,
+        why: &SuspensionError,
         inputs: &BatchInputs,
         batch: &mut Batch,
         emitters: &Emitters,

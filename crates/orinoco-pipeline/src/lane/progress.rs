@@ -3,9 +3,9 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use orinoco_core::{Diagnosis, InferenceResult, Nanos, codes};
+use orinoco_core::{InferenceResult, Nanos};
 
-use crate::{LateAnswer, SUSPENSION_MAX};
+use crate::{LateAnswer, SUSPENSION_MAX, SuspensionError};
 
 /// Position of a batch on its way through the steps of its streams. In each step a model takes inputs, which are frames or
 /// objects in them, a part at a time: it executes or skips them, or suspends the step until an answer comes.
@@ -32,35 +32,6 @@ struct Suspension {
     since: Nanos,
     /// Inputs that wait for the answer.
     inputs: usize,
-}
-
-/// Reason for which a suspended step has no results.
-#[derive(Clone, Debug)]
-pub enum AnswerError {
-    /// The answer is a fault.
-    Failed(Diagnosis),
-    /// The number of results differs from that of the inputs.
-    Count {
-        /// Inputs that were sent.
-        sent: usize,
-        /// Results that came back.
-        came: usize,
-    },
-    /// No answer came within this time.
-    Missed(Duration),
-}
-
-impl AnswerError {
-    /// Returns the fault of a step of this model.
-    pub(super) fn into_diagnosis(self, model: &str) -> Diagnosis {
-        let cause = match self {
-            Self::Failed(why) => return why,
-            Self::Count { sent, came } => format!("{sent} inputs were sent, but {came} results came back"),
-            Self::Missed(wait) => format!("no answer came within {} ms", wait.as_millis()),
-        };
-        let next = "check the remote board that runs this model, and the connection to it";
-        Diagnosis::new(&codes::ENGINE_RUN, format!("model {model}"), cause, next)
-    }
 }
 
 impl Default for BatchProgress {
@@ -129,19 +100,14 @@ impl BatchProgress {
 
     /// Returns the results of the suspended step at `now`: one for each input that waits. `answer` is `None` when it did not
     /// come in time.
-    pub fn results(
-        &self,
-        answer: Option<LateAnswer>,
-        now: Nanos,
-    ) -> Result<Vec<InferenceResult>, AnswerError> {
+    pub fn results(&self, answer: Option<LateAnswer>, now: Nanos) -> LateAnswer {
         let (waiting, since) = self.waiting_inputs();
         match answer {
-            None => Err(AnswerError::Missed(now.since(since))),
-            Some(Err(why)) => Err(AnswerError::Failed(why)),
+            None => Err(SuspensionError::TimedOut { waited: now.since(since) }),
             Some(Ok(results)) if results.len() != waiting.len() => {
-                Err(AnswerError::Count { sent: waiting.len(), came: results.len() })
+                Err(SuspensionError::Count { inputs: waiting.len(), results: results.len() })
             }
-            Some(Ok(results)) => Ok(results),
+            Some(answer) => answer,
         }
     }
 
@@ -194,13 +160,15 @@ mod tests {
         assert_eq!(batch.waiting_inputs(), (1..3, START));
         let results = |count| Some(Ok(vec![InferenceResult::default(); count]));
         assert_eq!(batch.results(results(2), START).map(|results| results.len()).ok(), Some(2));
-        assert!(matches!(batch.results(results(3), START), Err(AnswerError::Count { sent: 2, came: 3 })));
-        let fault = Diagnosis::new(&codes::ENGINE_RUN, "the other board", "it failed", "nothing");
-        assert!(matches!(batch.results(Some(Err(fault)), START), Err(AnswerError::Failed(_))));
+        assert!(matches!(
+            batch.results(results(3), START),
+            Err(SuspensionError::Count { inputs: 2, results: 3 })
+        ));
+        let failed = batch.results(Some(Err(SuspensionError::Dropped)), START);
+        assert!(matches!(failed, Err(SuspensionError::Dropped)));
         let wait = Duration::from_millis(7);
-        assert!(
-            matches!(batch.results(None, START + wait), Err(AnswerError::Missed(after)) if after == wait)
-        );
+        let late = batch.results(None, START + wait);
+        assert!(matches!(late, Err(SuspensionError::TimedOut { waited }) if waited == wait));
         batch.passed(2);
         assert_eq!(batch.next_inputs(3, 8), None);
         assert!(batch.end_step() && batch.was_suspended(), "one input was executed here");

@@ -1,6 +1,7 @@
 use std::time::Duration;
 
-use orinoco_core::{Diagnosis, InferenceResult, Nanos};
+use orinoco_core::{Diagnosis, InferenceResult, Nanos, codes};
+use orinoco_telemetry::MissCause;
 
 /// Frames of one stream that a lane may hold because they, or frames before them, wait for an answer; one batch where
 /// that is larger. Each holds a decoder's buffer, so few. When it is reached, further frames wait in the stream's ring, whose
@@ -16,7 +17,64 @@ pub const SUSPENSION_MAX: Duration = Duration::from_secs(2);
 pub struct Ticket(u64);
 
 /// Answer to a suspended step: a result for each of its inputs, or the reason why there are none.
-pub type LateAnswer = Result<Vec<InferenceResult>, Diagnosis>;
+pub type LateAnswer = Result<Vec<InferenceResult>, SuspensionError>;
+
+/// Reason why a suspended step has no results.
+#[derive(Clone, Debug)]
+pub enum SuspensionError {
+    /// Whoever infers its inputs refused them or failed.
+    Remote {
+        /// Cause for which the inputs are counted as missed.
+        cause: MissCause,
+        /// Fault of whoever was asked.
+        why: Diagnosis,
+    },
+    /// The [`Suspension`](crate::Suspension) was dropped without an answer (`E0304`).
+    Dropped,
+    /// No answer came in time (`E0304`).
+    TimedOut {
+        /// Time for which the step waited.
+        waited: Duration,
+    },
+    /// The answer does not have a result for each input (`E0304`).
+    Count {
+        /// Number of inputs that were sent.
+        inputs: usize,
+        /// Number of results that came back.
+        results: usize,
+    },
+}
+
+impl SuspensionError {
+    /// Returns the cause for which the inputs of the step are counted as missed.
+    pub fn cause(&self) -> MissCause {
+        match self {
+            Self::Remote { cause, .. } => *cause,
+            // The lane gave up waiting, or nobody can answer any more.
+            Self::Dropped | Self::TimedOut { .. } | Self::Count { .. } => MissCause::Late,
+        }
+    }
+
+    /// Returns the fault of a step of `model` that a user sees.
+    pub fn diagnosis(&self, model: &str) -> Diagnosis {
+        let fault = |cause: String| {
+            let next = "check the remote board that runs this model, and the connection to it";
+            Diagnosis::new(&codes::ENGINE_RUN, format!("model {model}"), cause, next)
+        };
+        match self {
+            Self::Remote { why, .. } => why.clone(),
+            Self::Dropped => {
+                let cause = "the remote inference ended without a result";
+                let next = "see the events before this one";
+                Diagnosis::new(&codes::ENGINE_RUN, "a suspended step", cause, next)
+            }
+            Self::TimedOut { waited } => fault(format!("no answer came within {} ms", waited.as_millis())),
+            Self::Count { inputs, results } => {
+                fault(format!("{inputs} inputs were sent, but {results} results came back"))
+            }
+        }
+    }
+}
 
 /// The suspended steps of a lane, without threads.
 #[derive(Default)]

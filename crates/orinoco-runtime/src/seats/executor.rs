@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use orinoco_board::{SeatFallback, SeatSpec};
 use orinoco_core::{Diagnosis, InferenceResult, ModelId, Nanos, codes};
-use orinoco_pipeline::{Executed, Executor, Frame, Request, StageSetter, StageTimes, Suspender};
+use orinoco_pipeline::{
+    Executed, Executor, Frame, Request, StageSetter, StageTimes, Suspender, SuspensionError,
+};
 use orinoco_telemetry::{Event, MissCause, ModelCounter};
 
 use super::{ModelIdentity, SeatBatch};
@@ -117,17 +119,6 @@ impl SeatExecutor {
     }
 }
 
-/// Returns the cause of a failed step. What has no code of ours is the lane's own limit on the time.
-fn cause_of(why: &Diagnosis) -> MissCause {
-    let causes = [
-        (&codes::SEAT_OFFLINE, MissCause::Offline),
-        (&codes::SEAT_FAILED, MissCause::Failed),
-        (&codes::REQUEST_OVERLOAD, MissCause::Overloaded),
-    ];
-    let found = causes.iter().find(|(code, _)| code.id == why.code.id);
-    found.map_or(MissCause::Late, |(_, cause)| *cause)
-}
-
 impl Executor for SeatExecutor {
     fn batch_max(&self) -> usize {
         self.model.batch
@@ -172,13 +163,14 @@ impl Executor for SeatExecutor {
         &mut self,
         frames: &[Frame],
         results: &mut [InferenceResult],
-        why: &Diagnosis,
+        why: &SuspensionError,
     ) -> Option<Result<Executed, Diagnosis>> {
-        let cause = cause_of(why);
+        let cause = why.cause();
         if matches!(cause, MissCause::Failed | MissCause::Late) {
             self.retry = Some((self.shared.clock.now() + RETRY, cause));
         }
-        Some(self.miss(cause, Some(why), frames, results))
+        let why = why.diagnosis(&self.model.name);
+        Some(self.miss(cause, Some(&why), frames, results))
     }
 
     fn show_stage(&mut self, stage: StageSetter) {
@@ -205,7 +197,7 @@ mod tests {
 
     use super::*;
     use crate::testing;
-    use orinoco_core::{ClassScore, Code, FrameDesc, PixelFormat};
+    use orinoco_core::{ClassScore, FrameDesc, PixelFormat};
     use orinoco_pipeline::{Slot, SlotPool};
     use orinoco_telemetry::EventSink;
 
@@ -264,10 +256,23 @@ mod tests {
         (0..count).map(frame).collect()
     }
 
-    fn fails(executor: &mut SeatExecutor, code: &'static Code, count: usize) -> (Executed, usize) {
+    fn failed(cause: MissCause, text: &str) -> SuspensionError {
+        let code = match cause {
+            MissCause::Offline => &codes::SEAT_OFFLINE,
+            MissCause::Overloaded => &codes::REQUEST_OVERLOAD,
+            MissCause::Late => &codes::REQUEST_EXPIRED,
+            MissCause::Failed => &codes::SEAT_FAILED,
+        };
+        SuspensionError::Remote { cause, why: Diagnosis::new(code, "seat b", text, "look") }
+    }
+
+    fn fails(executor: &mut SeatExecutor, cause: MissCause, count: usize) -> (Executed, usize) {
+        fails_by(executor, &failed(cause, "it failed"), count)
+    }
+
+    fn fails_by(executor: &mut SeatExecutor, why: &SuspensionError, count: usize) -> (Executed, usize) {
         let mut results = vec![InferenceResult::default(); count];
-        let why = Diagnosis::new(code, "seat b", "it failed", "look");
-        let done = executor.fall_back(&frames(count), &mut results, &why);
+        let done = executor.fall_back(&frames(count), &mut results, why);
         let done = done.expect("it has another way").expect("frames go on");
         (done, results.iter().filter(|result| !result.classes.is_empty()).count())
     }
@@ -280,18 +285,18 @@ mod tests {
     #[test]
     fn images_that_the_seat_does_not_infer_are_counted_by_cause_and_reported_once() {
         let (mut executor, events) = executor(SeatFallback::Skip);
-        for code in [
-            &codes::SEAT_OFFLINE,
-            &codes::SEAT_OFFLINE,
-            &codes::REQUEST_EXPIRED,
-            &codes::REQUEST_OVERLOAD,
-            &codes::ENGINE_RUN,
-            &codes::SEAT_FAILED,
+        for why in [
+            failed(MissCause::Offline, "it failed"),
+            failed(MissCause::Offline, "it failed"),
+            failed(MissCause::Late, "it failed"),
+            failed(MissCause::Overloaded, "it failed"),
+            // The lane's limit on the time counts as the seat's.
+            SuspensionError::TimedOut { waited: ANSWER_MAX },
+            failed(MissCause::Failed, "it failed"),
         ] {
-            let (done, results) = fails(&mut executor, code, 3);
+            let (done, results) = fails_by(&mut executor, &why, 3);
             assert!(matches!(done, Executed::Skipped) && results == 0, "{done:?}");
         }
-        // What has no code of a seat is the lane's limit on the time.
         assert_eq!(missed(&executor), [6, 3, 6, 3]);
         let reported = events.0.lock().expect("not poisoned").clone();
         assert_eq!(reported, ["E1005", "E0803", "E0802", "E1006"]);
@@ -300,7 +305,7 @@ mod tests {
     #[test]
     fn a_local_model_infers_what_the_seat_does_not() {
         let (mut executor, _) = executor(SeatFallback::Local);
-        let (done, results) = fails(&mut executor, &codes::SEAT_OFFLINE, 4);
+        let (done, results) = fails(&mut executor, MissCause::Offline, 4);
         assert!(matches!(done, Executed::Done(_)) && results == 4, "{done:?}");
         assert_eq!(missed(&executor), [4, 0, 0, 0]);
     }
@@ -309,7 +314,7 @@ mod tests {
     fn another_fault_of_the_seat_is_reported_too() {
         let (mut executor, events) = executor(SeatFallback::Skip);
         let mut fail = |cause: &str| {
-            let why = Diagnosis::new(&codes::SEAT_FAILED, "seat b", cause, "look");
+            let why = failed(MissCause::Failed, cause);
             executor.fall_back(&frames(1), &mut [InferenceResult::default()], &why)
         };
         for cause in ["no such model", "no such model", "other labels"] {
@@ -323,11 +328,11 @@ mod tests {
         let (mut executor, _) = executor(SeatFallback::Skip);
         let offline = Err(MissCause::Offline);
         assert_eq!(executor.readiness(Nanos(0)), offline);
-        fails(&mut executor, &codes::SEAT_FAILED, 1);
+        fails(&mut executor, MissCause::Failed, 1);
         let now = executor.shared.clock.now();
         assert_eq!(executor.readiness(now), Err(MissCause::Failed));
         assert_eq!(executor.readiness(now + RETRY), offline, "it is asked again");
-        fails(&mut executor, &codes::REQUEST_EXPIRED, 1);
+        fails(&mut executor, MissCause::Late, 1);
         assert_eq!(executor.readiness(now), Err(MissCause::Late));
     }
 }

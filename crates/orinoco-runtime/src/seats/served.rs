@@ -14,6 +14,31 @@ pub struct ServedModels {
     clock: Arc<dyn Clock>,
 }
 
+/// Reason why this board does not infer another seat's images (`E1006`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotServed {
+    /// No stream serves a model of this name.
+    NoModel,
+    /// The model of this name has another head or other labels, so that its results mean something else.
+    OtherModel,
+}
+
+impl NotServed {
+    /// Returns the fault of `model` that the other seat sees.
+    pub fn diagnosis(self, model: &str) -> Diagnosis {
+        let (cause, next) = match self {
+            Self::NoModel => (
+                "the seat serves no model of this name",
+                "list it in a [[stream]] with source = \"cluster://\" of that board",
+            ),
+            Self::OtherModel => {
+                ("the seat's model has another head or other labels", "give both boards the same model")
+            }
+        };
+        Diagnosis::new(&codes::SEAT_FAILED, format!("model {model}"), cause, next)
+    }
+}
+
 pub(crate) struct ServedModel {
     pub(crate) name: Arc<str>,
     pub(crate) id: ModelId,
@@ -36,27 +61,20 @@ impl ServedModels {
     /// Asks a model to infer images by a deadline. The answer is a fault or one result for each image.
     ///
     /// # Errors
-    /// `E1006` if no stream serves a model of this name, or if its results mean something else than the other seat expects.
+    /// [`NotServed`]
     pub fn infer(
         &self,
         model: &str,
         identity: &ModelIdentity,
         images: Vec<Frame>,
         deadline: Nanos,
-    ) -> Result<AnswerReceiver, Diagnosis> {
-        let refused = |cause: &str, next: &str| {
-            Diagnosis::new(&codes::SEAT_FAILED, format!("model {model}"), cause, next)
-        };
+    ) -> Result<AnswerReceiver, NotServed> {
         let (request, lane, receiver) = {
             let models = self.lock();
             let found = models.iter().find(|served| &*served.name == model);
-            let served = found.ok_or_else(|| {
-                let next = "list it in a [[stream]] with source = \"cluster://\" of that board";
-                refused("the seat serves no model of this name", next)
-            })?;
+            let served = found.ok_or(NotServed::NoModel)?;
             if served.identity != *identity {
-                let next = "give both boards the same model";
-                return Err(refused("the seat's model has another head or other labels", next));
+                return Err(NotServed::OtherModel);
             }
             let (answers, receiver) = answer_channel(&self.clock);
             let request = Request {

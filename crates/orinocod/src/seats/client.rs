@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use orinoco_collective::{ClusterGroup, CollectiveError};
-use orinoco_core::{Diagnosis, InferenceResult, codes};
+use orinoco_core::InferenceResult;
 use orinoco_runtime::SeatBatch;
 
-use super::faults::{SLOW_SEAT, log_if_late, offline};
+use super::faults::{SeatError, log_if_late};
 use super::inbox::{Inbox, Next};
 use super::links::SeatLinks;
 use super::messages::{MESSAGE_MAX, receive, send};
@@ -46,7 +46,9 @@ impl Client {
                 );
                 self.links.waits().lost(&self.seat);
                 let waiting = self.inbox.close();
-                return waiting.into_iter().for_each(|batch| batch.fail(offline(&self.seat)));
+                return waiting
+                    .into_iter()
+                    .for_each(|batch| batch.fail(SeatError::Offline.of_step(&self.seat)));
             }
         }
     }
@@ -54,28 +56,23 @@ impl Client {
     fn infer(&mut self, batch: SeatBatch, message: &mut Vec<u8>, buffer: &mut Vec<u8>) -> Result<(), Lost> {
         let rest = batch.rest();
         if rest.is_zero() {
-            let (cause, next) = ("earlier images took too long", SLOW_SEAT);
-            let why = Diagnosis::new(&codes::REQUEST_EXPIRED, format!("seat {}", self.seat), cause, next);
-            batch.fail(why);
+            batch.fail(SeatError::Late.of_step(&self.seat));
             return Ok(());
         }
         encode_request(&batch, rest, message);
         if message.len() > MESSAGE_MAX {
-            let (cause, next) =
-                ("the images are too large to be sent together", "lower `batch` of the model");
-            let why = Diagnosis::new(&codes::SEAT_FAILED, format!("seat {}", self.seat), cause, next);
-            batch.fail(why);
+            batch.fail(SeatError::TooLarge.of_step(&self.seat));
             return Ok(());
         }
         let images = batch.images.len();
         let answered = self.exchange(message, buffer, images);
         match answered {
             Ok(answer) => {
-                batch.answer.resume(answer);
+                batch.answer.resume(answer.map_err(|why| why.of_step(&self.seat)));
                 Ok(())
             }
             Err(lost) => {
-                batch.fail(offline(&self.seat));
+                batch.fail(SeatError::Offline.of_step(&self.seat));
                 Err(lost)
             }
         }
@@ -86,7 +83,7 @@ impl Client {
         message: &[u8],
         buffer: &mut Vec<u8>,
         images: usize,
-    ) -> Result<Result<Vec<InferenceResult>, Diagnosis>, Lost> {
+    ) -> Result<Result<Vec<InferenceResult>, SeatError>, Lost> {
         let start = self.links.clock().now();
         send(&mut self.pair, message).map_err(|why| self.lost(&why))?;
         let answer = match receive(&mut self.pair, buffer) {
@@ -94,7 +91,7 @@ impl Client {
             Err(why) => return Err(self.lost(&why)),
         };
         self.links.waits().answered(&self.seat, start, self.links.clock().now());
-        Ok(decode_answer(answer, images, &self.seat))
+        Ok(decode_answer(answer, images))
     }
 
     fn lost(&self, why: &CollectiveError) -> Lost {

@@ -12,7 +12,7 @@ use orinoco_runtime::{SeatBatch, Seats, ServedModels};
 use orinoco_server::ModelPart;
 use orinoco_telemetry::MissCause;
 
-use super::faults::{offline, overloaded};
+use super::faults::SeatError;
 use super::inbox::{Inbox, NotTaken};
 use super::own_models::{HashedModels, Hashes, OwnModels};
 use super::transfers::Transfers;
@@ -196,7 +196,7 @@ impl SeatLinks {
             (std::mem::take(&mut state.links), state.transfers.take())
         };
         for (seat, inbox) in links {
-            inbox.close().into_iter().for_each(|batch| batch.fail(offline(&seat)));
+            inbox.close().into_iter().for_each(|batch| batch.fail(SeatError::Offline.of_step(&seat)));
         }
         // Last of all: it waits for what the other boards still read.
         drop(transfers);
@@ -228,8 +228,8 @@ impl Seats for SeatLinks {
         };
         match refused {
             None => {}
-            Some((batch, NotTaken::Full)) => batch.fail(overloaded(seat)),
-            Some((batch, NotTaken::Closed)) => batch.fail(offline(seat)),
+            Some((batch, NotTaken::Full)) => batch.fail(SeatError::Overloaded.of_step(seat)),
+            Some((batch, NotTaken::Closed)) => batch.fail(SeatError::Offline.of_step(seat)),
         }
     }
 }

@@ -5,12 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use orinoco_core::{
-    Clock, Code, ColorMatrix, ColorRange, Diagnosis, FrameDesc, InferenceResult, Orientation, PixelFormat,
-    Plane, codes,
+    Clock, ColorMatrix, ColorRange, Diagnosis, FrameDesc, InferenceResult, Orientation, PixelFormat, Plane,
+    codes,
 };
 use orinoco_pipeline::{Frame, Lease, Slot};
 use orinoco_runtime::{ModelIdentity, SeatBatch};
+use orinoco_telemetry::MissCause;
 use serde::{Deserialize, Serialize};
+
+use super::faults::SeatError;
 
 /// Version of these messages, the first bytes of a request. A seat of another version answers that.
 const VERSION: u32 = 2;
@@ -115,18 +118,38 @@ impl Lease for SharedMessage {
 /// Reads a request.
 ///
 /// # Errors
-/// What to answer to one of another version, or to a message that is none.
-pub(super) fn decode_request(message: Vec<u8>, clock: &dyn Clock) -> Result<Images, Diagnosis> {
-    let refused = |cause: &str| {
-        let next = "install the same version of orinocod on both boards";
-        Diagnosis::new(&codes::SEAT_FAILED, "a request", cause, next)
-    };
-    let Some((version, rest)) = message.split_first_chunk() else { return Err(refused("it is empty")) };
+/// A request of another version, or a message that is none.
+pub(super) fn decode_request(message: Vec<u8>, clock: &dyn Clock) -> Result<Images, DecodeError> {
+    let (version, rest) = message.split_first_chunk().ok_or(DecodeError::Empty)?;
     if u32::from_le_bytes(*version) != VERSION {
-        return Err(refused("the seat has another version of orinocod"));
+        return Err(DecodeError::Version);
     }
     let offset = message.len() - rest.len();
-    decode_images(message, offset, clock).ok_or_else(|| refused("the seat cannot read the request"))
+    decode_images(message, offset, clock).ok_or(DecodeError::Malformed)
+}
+
+/// Reason why a request cannot be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum DecodeError {
+    /// The message has no version.
+    Empty,
+    /// The other seat has another version of these messages.
+    Version,
+    /// The message is not a request.
+    Malformed,
+}
+
+impl DecodeError {
+    /// Returns the fault that the other seat gets.
+    pub(super) fn diagnosis(self) -> Diagnosis {
+        let cause = match self {
+            Self::Empty => "it is empty",
+            Self::Version => "the seat has another version of orinocod",
+            Self::Malformed => "the seat cannot read the request",
+        };
+        let next = "install the same version of orinocod on both boards";
+        Diagnosis::new(&codes::SEAT_FAILED, "a request", cause, next)
+    }
 }
 
 /// Reads the images of a request, whose head begins at `offset`.
@@ -168,28 +191,26 @@ pub(super) fn encode_answer(answer: &Result<Vec<InferenceResult>, Diagnosis>, me
 }
 
 /// Reads the answer to a request of so many images.
-pub(super) fn decode_answer(
-    message: &[u8],
-    images: usize,
-    seat: &str,
-) -> Result<Vec<InferenceResult>, Diagnosis> {
-    let fault = |code, cause: &str, next: &str| Diagnosis::new(code, format!("seat {seat}"), cause, next);
+pub(super) fn decode_answer(message: &[u8], images: usize) -> Result<Vec<InferenceResult>, SeatError> {
     match postcard::from_bytes(message) {
         Ok(AnswerMessage::Results(results)) if results.len() == images && results.iter().all(is_sound) => {
             Ok(results)
         }
-        Ok(AnswerMessage::Failed { code, cause, next }) => Err(fault(code_of(&code), &cause, &next)),
-        Ok(AnswerMessage::Results(_)) | Err(_) => {
-            let next = "install the same version of orinocod on both boards";
-            Err(fault(&codes::SEAT_FAILED, "its answer cannot be read", next))
+        Ok(AnswerMessage::Failed { code, cause, next }) => {
+            Err(SeatError::Answered { miss: miss_of(&code), cause, next })
         }
+        Ok(AnswerMessage::Results(_)) | Err(_) => Err(SeatError::Unreadable),
     }
 }
 
-/// Returns the code of a fault of the seat, as far as it makes a difference here.
-fn code_of(id: &str) -> &'static Code {
-    let known = [&codes::REQUEST_OVERLOAD, &codes::REQUEST_EXPIRED, &codes::SEAT_OFFLINE];
-    known.into_iter().find(|code| code.id == id).unwrap_or(&codes::SEAT_FAILED)
+/// Returns the cause for which images are missed, by the code in the seat's answer.
+fn miss_of(id: &str) -> MissCause {
+    let known = [
+        (&codes::REQUEST_OVERLOAD, MissCause::Overloaded),
+        (&codes::REQUEST_EXPIRED, MissCause::Late),
+        (&codes::SEAT_OFFLINE, MissCause::Offline),
+    ];
+    known.into_iter().find(|(code, _)| code.id == id).map_or(MissCause::Failed, |(_, miss)| miss)
 }
 
 /// Whether the parts of a result fit together, and its numbers are finite, as those of a head are.

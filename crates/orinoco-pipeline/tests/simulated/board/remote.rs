@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use orinoco_core::{Diagnosis, InferenceResult, Nanos, codes};
-use orinoco_pipeline::{AnswerSender, LateAnswer, Ticket};
+use orinoco_core::{InferenceResult, Nanos};
+use orinoco_pipeline::{AnswerSender, LateAnswer, SuspensionError, Ticket};
 use orinoco_sim::Task;
 
 use super::{Board, millis};
@@ -41,8 +41,7 @@ impl Remote {
 
 /// Returns results of so many images, or a fault.
 pub(crate) fn answer(images: usize, is_fault: bool) -> LateAnswer {
-    let fault = || Diagnosis::new(&codes::ENGINE_RUN, "the other board", "it failed", "nothing");
-    if is_fault { Err(fault()) } else { Ok(vec![InferenceResult::default(); images]) }
+    if is_fault { Err(SuspensionError::Dropped) } else { Ok(vec![InferenceResult::default(); images]) }
 }
 
 impl Board<'_> {
