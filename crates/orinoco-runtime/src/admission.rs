@@ -8,7 +8,7 @@ use orinoco_core::{Diagnosis, StreamId};
 use orinoco_memory::{ChangeRefused, Domain, ModelNeeds, NeedsFault, Plan, admit_change};
 use orinoco_telemetry::EventSink;
 
-use crate::placement::{LaneViews, NewAreas};
+use crate::placement::{LaneViews, NewAreas, NoLane};
 use crate::planning::{AfterRefusal, Measured, refused, stream_memory, unsound};
 use crate::replacing::{StalePlan, replacements};
 use crate::run_memory::{AdmittedMemory, RunMemory, StreamMemory};
@@ -52,7 +52,7 @@ pub(crate) struct Admission {
 #[derive(Debug)]
 enum RefusalReason {
     /// No lane can take a stream.
-    Lane(Diagnosis),
+    Lane(NoLane),
     /// The needs are inconsistent, so that no plan can be made.
     Needs(NeedsFault),
     /// The change does not fit the budget.
@@ -102,7 +102,7 @@ fn place(
     asked: &AdmissionRequest<'_>,
     mut lanes: LaneViews,
     new_areas: NewAreas,
-) -> Result<Vec<usize>, Diagnosis> {
+) -> Result<Vec<usize>, NoLane> {
     let joining = asked.joining.iter().map(|stream| &asked.board.streams[*stream]);
     let chosen = joining.map(|stream| {
         let Some(MemoryRequest { run, measured, .. }) = &asked.memory else {
@@ -193,7 +193,7 @@ fn building(asked: &AdmissionRequest<'_>, memory: &MemoryRequest<'_>, lanes: &[u
 
 fn report(board: &Board, why: RefusalReason, after: AfterRefusal, events: &dyn EventSink) -> Diagnosis {
     match why {
-        RefusalReason::Lane(why) => why,
+        RefusalReason::Lane(why) => why.into(),
         RefusalReason::Needs(fault) => unsound(board, &fault),
         RefusalReason::Memory(why) => refused(board, why, after, events),
     }

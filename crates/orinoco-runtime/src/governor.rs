@@ -15,12 +15,13 @@ use std::sync::mpsc::Sender;
 use std::thread::{self, JoinHandle};
 
 use orinoco_board::{GovernorSpec, Profile};
-use orinoco_core::{Clock, Diagnosis, Signal, WithSubject, codes};
+use orinoco_core::{Clock, Diagnosis, Signal};
 use orinoco_governor::TICK;
 use orinoco_telemetry::EventSink;
 
 use crate::monitor::Monitor;
 use crate::prepare::RunAction;
+use crate::threads::ThreadError;
 use driver::Driver;
 
 /// Thread that governs a board while it runs.
@@ -49,9 +50,8 @@ impl GovernorThread {
                 waiting.wait(Some(clock.now() + TICK));
             }
         };
-        let next = "raise the limit on threads (ulimit -u)";
         let thread = thread::Builder::new().name("governor".to_owned()).spawn(run);
-        let thread = thread.about(&codes::ENGINE_RUN, "thread governor", next)?;
+        let thread = thread.map_err(|why| ThreadError::Start(why).diagnosis("governor"))?;
         Ok(Self { thread, stop, signal })
     }
 

@@ -5,11 +5,12 @@
 //! emptied.
 
 mod endings;
+mod error;
 mod file;
 mod open;
 mod taken;
 
-pub(crate) use self::file::NEXT;
+pub use self::error::OutputError;
 pub use self::file::OutputFile;
 pub use self::open::{ExistingOutputs, check_sinks};
 pub(crate) use self::open::{OpenSink, open_sinks};

@@ -34,6 +34,28 @@ pub(crate) enum NewAreas {
     None,
 }
 
+/// Fault of a stream for whose models no lane has enough scratch memory (`E0110`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct NoLane {
+    /// Name of the stream.
+    pub(crate) stream: String,
+    /// Scratch memory that its models need.
+    pub(crate) needed: ScratchSize,
+    /// Largest area of the lanes that it may join; `None` if none of them has one.
+    pub(crate) largest: Option<ScratchSize>,
+}
+
+impl From<NoLane> for Diagnosis {
+    fn from(NoLane { stream, needed, largest }: NoLane) -> Self {
+        let cause = match largest {
+            Some(there) => needed.shortfall(there),
+            None => "no lane has scratch memory for it".to_owned(),
+        };
+        let next = "restart the daemon, which then plans its memory again";
+        Self::new(&codes::RELOAD, format!("stream {stream}"), cause, next)
+    }
+}
+
 impl LaneView {
     /// Returns the size of the lane's scratch area, if it has one.
     pub(crate) fn scratch_size(&self) -> Option<ScratchSize> {
@@ -50,7 +72,7 @@ impl LaneViews {
         needed: ScratchSize,
         preferred: Option<usize>,
         new_areas: NewAreas,
-    ) -> Result<usize, Diagnosis> {
+    ) -> Result<usize, NoLane> {
         let may_join = |(index, lane): &(usize, &LaneView)| {
             let is_wanted = stream.lane.is_none_or(|wanted| wanted == *index);
             is_wanted && (lane.scratch.is_some() || new_areas == NewAreas::Allowed)
@@ -63,12 +85,7 @@ impl LaneViews {
             let largest = lanes().filter_map(|(_, lane)| lane.scratch_size());
             let largest =
                 largest.max_by_key(|scratch_size| (scratch_size.device_bytes, scratch_size.host_bytes));
-            let cause = largest.map_or_else(
-                || "no lane has scratch memory for it".to_owned(),
-                |there| needed.shortfall(there),
-            );
-            let next = "restart the daemon, which then plans its memory again";
-            Diagnosis::new(&codes::RELOAD, format!("stream {}", stream.name), cause, next)
+            NoLane { stream: stream.name.clone(), needed, largest }
         })?;
         self.lanes[index].streams += 1;
         Ok(index)
@@ -91,7 +108,7 @@ mod tests {
         let mut stream = BoardStream::new("a", uri("test://ball"), Vec::new());
         let host = |host_bytes| ScratchSize { host_bytes, device_bytes: 0 };
         let mut choose = |stream: &BoardStream, needed, new_areas| {
-            lanes.choose(stream, needed, None, new_areas).map_err(|why| why.cause)
+            lanes.choose(stream, needed, None, new_areas).map_err(|why| Diagnosis::from(why).cause)
         };
         assert_eq!(choose(&stream, host(1 << 12), NewAreas::None), Ok(1), "the fewest streams");
         assert_eq!(choose(&stream, host(1 << 20), NewAreas::None), Ok(0), "it has room");
@@ -111,9 +128,10 @@ mod tests {
         assert!(on_device.contains("less than 0.1 MiB more scratch memory on the GPU"), "{on_device}");
         assert!(refused(Some(2), host(0)).contains("no lane has scratch memory for it"));
         stream.lane = Some(1);
-        let fault =
+        let refused =
             lanes.choose(&stream, host(1 << 20), None, NewAreas::Allowed).expect_err("it has an area");
-        assert_eq!(fault.code.id, codes::RELOAD.id);
+        let (needed, largest) = (host(1 << 20), Some(host(1 << 12)));
+        assert_eq!(refused, NoLane { stream: "a".to_owned(), needed, largest });
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use orinoco_board::{Board, BoardModel, BoardStream};
 use orinoco_config::{FaultList, Faults};
-use orinoco_core::{Diagnosis, ModelId, StreamId, codes};
+use orinoco_core::{Diagnosis, ModelId, StreamId};
 use orinoco_infer::Scratch;
 use orinoco_model::Repository;
 use orinoco_pipeline::{BoundPlan, ModelHold};
@@ -24,6 +24,7 @@ use crate::model_version::{LanePlan, ModelVersion};
 use crate::outputs::{ExistingOutputs, OpenSink, TakenFiles, open_sinks};
 use crate::placement::{LaneView, LaneViews};
 use crate::planning::{Measured, measure_models, plan_start, scratch};
+use crate::prepare_error::PrepareError;
 use crate::process::trim_heap;
 use crate::replacing::{StalePlan, have_same_results, stale_plans, too_large};
 use crate::run_memory::{AdmittedMemory, RunMemory};
@@ -117,6 +118,12 @@ impl From<Faults> for NotPrepared {
     }
 }
 
+impl From<PrepareError> for NotPrepared {
+    fn from(error: PrepareError) -> Self {
+        Self::Refused(error.into())
+    }
+}
+
 impl From<Diagnosis> for NotPrepared {
     fn from(why: Diagnosis) -> Self {
         Self::Refused(why.into())
@@ -136,7 +143,7 @@ pub(crate) fn prepare(
         let change = Change::between(&base.running, &board, &facts);
         let restarting = change.restarting_models(&base.running, &board);
         if !restarting.is_empty() {
-            return Err(cannot_change_level(&base, &restarting).into());
+            return Err(level_restarts(&base, &restarting).into());
         }
     }
     loop {
@@ -144,7 +151,7 @@ pub(crate) fn prepare(
             Ok(prepared) => return Ok(prepared),
             Err(NotPrepared::Refused(faults)) => return Err(faults),
             Err(NotPrepared::Irreplaceable(models)) if kind == ChangeKind::Levels => {
-                return Err(cannot_change_level(&base, &models).into());
+                return Err(level_restarts(&base, &models).into());
             }
             Err(NotPrepared::Irreplaceable(models)) => {
                 let before = facts.irreplaceable.len();
@@ -155,13 +162,10 @@ pub(crate) fn prepare(
     }
 }
 
-/// Makes the fault of levels for which streams would have to start again.
-fn cannot_change_level(base: &RunningState, models: &BTreeSet<usize>) -> Diagnosis {
-    let names: Vec<&str> = models.iter().map(|model| &*base.models[*model].1.spec.name).collect();
-    let cause = "the variant has implicit state, other labels, another head or another engine, or needs more scratch memory than its \
-                 lane has, so that it cannot take over while streams run";
-    let next = "list variants that give the same results in less time, and load the largest one first";
-    Diagnosis::new(&codes::RELOAD, format!("model {}", names.join(", ")), cause, next)
+/// Refuses levels for which streams that use these models would have to start again.
+fn level_restarts(base: &RunningState, models: &BTreeSet<usize>) -> PrepareError {
+    let names = models.iter().map(|model| base.models[*model].1.spec.name.clone());
+    PrepareError::LevelRestarts { models: names.collect() }
 }
 
 /// Prepares the change once, with the models that can be replaced according to `facts`.
@@ -336,11 +340,11 @@ fn model_facts(
 }
 
 /// Refuses changes that only a restart can make.
-fn refuse_fixed(board: &Board, change: &Change) -> Result<(), Diagnosis> {
-    let Some(key) = change.fixed_keys.first() else { return Ok(()) };
-    let cause = format!("`{key}` has changed, but cannot change while the board runs");
-    let next = "restart the daemon, or change it back";
-    Err(Diagnosis::new(&codes::RELOAD, format!("board {}", board.name), cause, next))
+fn refuse_fixed(board: &Board, change: &Change) -> Result<(), PrepareError> {
+    match change.fixed_keys.first() {
+        Some(key) => Err(PrepareError::FixedKey { board: board.name.clone(), key }),
+        None => Ok(()),
+    }
 }
 
 /// Returns the lanes of a board that starts.
@@ -549,10 +553,7 @@ impl BoardsModel {
             let (now, again) =
                 KnownModel::load(&self.known.spec, &shared.engines, repository, &*shared.events)?;
             if now.origin != self.known.origin {
-                let subject = format!("model {}", self.known.names.name);
-                let cause = "its files changed during the reload";
-                let next = "reload the board file again";
-                return Err(Diagnosis::new(&codes::RELOAD, subject, cause, next).into());
+                return Err(PrepareError::FilesChanged { model: self.known.names.name.clone() }.into());
             }
             self.loaded = Some(again);
         }

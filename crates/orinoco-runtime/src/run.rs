@@ -8,7 +8,7 @@ use std::time::Duration;
 use orinoco_api::Summary;
 use orinoco_board::{Board, SensorsSpec};
 use orinoco_config::Faults;
-use orinoco_core::{Clock, WithSubject, codes};
+use orinoco_core::Clock;
 use orinoco_model::Repository;
 use orinoco_pipeline::{MonotonicClock, Stop};
 use orinoco_sysroot::Sysroot;
@@ -28,6 +28,7 @@ use crate::sampler::Sampler;
 use crate::seats::{NoSeats, Seats, ServedModels};
 use crate::shared::Shared;
 use crate::shell::{Launch, Shell};
+use crate::threads::ThreadError;
 
 /// Default time between two progress reports: a progress line moves smoothly.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -228,8 +229,7 @@ impl First {
         let (shell, supervisor) = Shell::launch(prepared, launch)?;
         let supervise = move || shell.run(supervisor, &actions);
         let supervisor = thread::Builder::new().name("supervisor".to_owned()).spawn(supervise);
-        let next = "raise the limit on threads (ulimit -u)";
-        let supervisor = supervisor.about(&codes::ENGINE_RUN, "thread supervisor", next)?;
+        let supervisor = supervisor.map_err(|why| ThreadError::Start(why).diagnosis("supervisor"))?;
         if control.is_stopping() {
             // The stop was requested while the board was being prepared, before an action could be received.
             control.send(Action::Stop);

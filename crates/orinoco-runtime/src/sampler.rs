@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use orinoco_board::detect;
 use orinoco_board::readers::{Sensors, Snapshot};
-use orinoco_core::{Clock, ComputeUnit, Diagnosis, Joules, Nanos, Rng, Signal, Watts, WithSubject, codes};
+use orinoco_core::{Clock, ComputeUnit, Diagnosis, Joules, Nanos, Rng, Signal, Watts};
 use orinoco_sysroot::Sysroot;
 use orinoco_telemetry::energy::{EnergyMeter, EnergyReport};
 use orinoco_telemetry::{Work, WorkFeed};
@@ -17,6 +17,7 @@ use orinoco_telemetry::{Work, WorkFeed};
 use crate::energy_rails::{EnergyRails, ReadingTimes};
 use crate::monitor::{Latest, Monitor};
 use crate::sensors_status::sensors_status;
+use crate::threads::ThreadError;
 use power_settings::PowerSettings;
 
 /// Time between two readings of all sensors, and two reports.
@@ -52,9 +53,8 @@ impl Sampler {
             }
             sampling.finish(clock.now());
         };
-        let next = "raise the limit on threads (ulimit -u)";
         let thread = thread::Builder::new().name("sensors".to_owned()).spawn(run);
-        let thread = thread.about(&codes::ENGINE_RUN, "thread sensors", next)?;
+        let thread = thread.map_err(|why| ThreadError::Start(why).diagnosis("sensors"))?;
         Ok(Self { thread: Some(thread), stop, signal })
     }
 }

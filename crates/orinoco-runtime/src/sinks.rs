@@ -9,12 +9,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use orinoco_board::{SinkKind, SinkSpec};
-use orinoco_core::{Clock, Diagnosis, WithSubject, codes};
+use orinoco_core::{Clock, Diagnosis};
 use orinoco_pipeline::Sink;
 
 use self::factory::{SinkFactory, SinkStart};
 pub(crate) use self::names::{ModelNames, NamesOfModels};
-use crate::outputs::{NEXT, OutputFile};
+use crate::outputs::{OutputError, OutputFile};
 use crate::readers::OutputReader;
 
 /// Declares the module of each kind of sink, and lists its sinks.
@@ -51,8 +51,8 @@ pub(crate) fn open(
     readers: &mut Vec<OutputReader>,
 ) -> Result<Box<dyn Sink>, Diagnosis> {
     let path = &*spec.path;
-    let begin = |file: OutputFile| file.begin().about(&codes::SINK_OPEN, path.display(), NEXT);
-    let file = file.map(begin).transpose()?;
+    let file = file.map(OutputFile::begin).transpose();
+    let file = file.map_err(|source| OutputError::Open { path: path.to_owned(), source })?;
     (find(spec.kind).begin)(SinkStart { path, file, stream, models: models.clone(), clock, readers })
 }
 

@@ -26,7 +26,7 @@ use orinoco_telemetry::Event;
 use crate::action::{Action, Applied, ChangeKind, Effect, EndedBy, Joined, Rules, StreamEnd};
 use crate::reloaded::{Reloaded, Reply, run_has_ended};
 use crate::run_memory::RunMemory;
-use crate::threads::hung;
+use crate::threads::ThreadError;
 use state::{Change, Lane, Next, Phase, Source, Stream};
 
 /// Time for which a changed stream waits for its old source, which may be opening and then notices late that it has to end.
@@ -552,7 +552,7 @@ impl<P> Supervisor<P> {
     fn abandon_hung(&mut self) {
         for index in 0..self.lanes.len() {
             if std::mem::take(&mut self.lanes[index].runs) {
-                self.faults.push(hung(&format!("lane-{index}")));
+                self.faults.push(ThreadError::Hung.diagnosis(&format!("lane-{index}")));
                 self.end_refused(index);
             }
         }
@@ -560,11 +560,16 @@ impl<P> Supervisor<P> {
         for stream in self.streams.values_mut().filter(|stream| !stream.retired) {
             if !stream.source.has_ended() {
                 let is_left = unread && stream.sink.is_some();
-                let end =
-                    if is_left { Ok(SourceEnd::Stopped) } else { Err(hung(&format!("src-{}", stream.name))) };
+                let end = if is_left {
+                    Ok(SourceEnd::Stopped)
+                } else {
+                    Err(ThreadError::Hung.diagnosis(&format!("src-{}", stream.name)))
+                };
                 stream.source = Source::Ended(end);
             }
-            stream.sink.get_or_insert_with(|| Err(hung(&format!("sink-{}", stream.name))));
+            stream
+                .sink
+                .get_or_insert_with(|| Err(ThreadError::Hung.diagnosis(&format!("sink-{}", stream.name))));
         }
     }
 

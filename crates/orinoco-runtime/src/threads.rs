@@ -1,9 +1,10 @@
 //! Threads of a run. Each reports its own end, so that no other thread has to check for it.
 
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread::{self, JoinHandle};
 
-use orinoco_core::{Diagnosis, WithSubject, codes};
+use orinoco_core::{Diagnosis, codes};
 
 /// Starts a thread. When it ends, `ended` gets its result, or the fault of its panic.
 pub(crate) fn spawn<T: 'static>(
@@ -15,26 +16,38 @@ pub(crate) fn spawn<T: 'static>(
     let guarded = move || {
         // State that a panic leaves half done is dropped with the closure, and never seen.
         let end = catch_unwind(AssertUnwindSafe(run));
-        ended(end.map_err(|_| panicked(&of_thread)));
+        ended(end.map_err(|_| ThreadError::Panicked.diagnosis(&of_thread)));
     };
     let handle = thread::Builder::new().name(name.clone()).spawn(guarded);
-    let next = "raise the limit on threads (ulimit -u)";
-    handle.about(&codes::ENGINE_RUN, format!("thread {name}"), next)
+    handle.map_err(|why| ThreadError::Start(why).diagnosis(&name))
 }
 
-/// Makes the fault of a thread that panicked.
-fn panicked(name: &str) -> Diagnosis {
-    fault(name, "it panicked, which is a bug in Orinoco", "report this with the message above")
+/// Failure of a thread of a run (`E0304`).
+#[derive(Debug)]
+pub(crate) enum ThreadError {
+    /// The system started no more threads.
+    Start(io::Error),
+    /// The thread panicked.
+    Panicked,
+    /// The thread did not end in time.
+    Hung,
 }
 
-/// Makes the fault of a thread that did not end in time.
-pub(crate) fn hung(name: &str) -> Diagnosis {
-    let next = "check that its device answers and that its output is read";
-    fault(name, "it did not end when its stop was requested", next)
-}
-
-fn fault(name: &str, cause: &str, next: &str) -> Diagnosis {
-    Diagnosis::new(&codes::ENGINE_RUN, format!("thread {name}"), cause, next)
+impl ThreadError {
+    /// Returns the fault of the thread `name` that a user sees.
+    pub(crate) fn diagnosis(&self, name: &str) -> Diagnosis {
+        let (cause, next) = match self {
+            Self::Start(why) => (why.to_string(), "raise the limit on threads (ulimit -u)"),
+            Self::Panicked => {
+                ("it panicked, which is a bug in Orinoco".to_owned(), "report this with the message above")
+            }
+            Self::Hung => (
+                "it did not end when its stop was requested".to_owned(),
+                "check that its device answers and that its output is read",
+            ),
+        };
+        Diagnosis::new(&codes::ENGINE_RUN, format!("thread {name}"), cause, next)
+    }
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use orinoco_helper::{PowerState, Request};
 use orinoco_telemetry::{Event, EventSink};
 
 use super::actuators::{Actuators, Target};
-use super::helper::Helper;
+use super::helper::{Helper, HelperError};
 use super::model_levels::{Choice as LevelChoice, ModelLevels};
 use super::readings::{Readings, zones};
 use crate::monitor::Monitor;
@@ -135,7 +135,7 @@ impl Driver {
                 self.take_state(&state);
                 self.is_ready &= was_connected;
             }
-            Some(Err(why)) => self.lose_helper(why),
+            Some(Err(why)) => self.lose_helper(&why),
             None => {}
         }
     }
@@ -186,10 +186,10 @@ impl Driver {
         self.events.emit(Event::GovernorReady { actuators: levels.join(", ") });
     }
 
-    fn lose_helper(&mut self, why: Diagnosis) {
+    fn lose_helper(&mut self, why: &HelperError) {
         self.hardware = Actuators::default();
         self.status.state = UNAVAILABLE.to_owned();
-        self.report(why);
+        self.report(self.helper.diagnosis(why));
     }
 
     /// Takes a step.
@@ -224,11 +224,11 @@ impl Driver {
                     self.judge(State::Blind, inputs);
                 }
             }
-            Err(why) if self.helper.is_connected() => {
+            Err(why @ HelperError::Refused { .. }) => {
                 self.steps_from = now + RETRY_AFTER;
-                self.report(why);
+                self.report(self.helper.diagnosis(&why));
             }
-            Err(why) => self.lose_helper(why),
+            Err(why) => self.lose_helper(&why),
         }
         self.readings.restart_latencies();
     }
@@ -260,7 +260,7 @@ impl Driver {
     }
 
     /// Has the helper set a level. A power mode sets clocks of its own, so those that were set before, or lower ones, follow it.
-    fn set(&mut self, now: Nanos, step: &Step, request: &Request) -> Result<(), Diagnosis> {
+    fn set(&mut self, now: Nanos, step: &Step, request: &Request) -> Result<(), HelperError> {
         let mut caps = self.actuators.caps();
         for (index, level) in &step.clocks {
             if let Target::Clock(domain, clocks) = &self.actuators.targets[*index] {
@@ -285,7 +285,7 @@ impl Driver {
         state: PowerState,
         domain: &str,
         cap: u64,
-    ) -> Result<PowerState, Diagnosis> {
+    ) -> Result<PowerState, HelperError> {
         let clock = state.clocks.iter().find(|clock| clock.domain == domain);
         let wanted = clock.and_then(|clock| {
             let wanted = *clock.available.iter().rfind(|hertz| **hertz <= cap)?;

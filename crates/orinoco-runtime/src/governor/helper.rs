@@ -14,6 +14,22 @@ const ASK_EVERY: Duration = Duration::from_secs(5);
 
 const _: () = assert!(ASK_EVERY.as_secs() * 3 < orinoco_helper::SILENCE_MAX.as_secs());
 
+/// Failure of a question or a request to the helper.
+#[derive(Debug)]
+pub(super) enum HelperError {
+    /// There is no connection (`E0921`).
+    NotConnected,
+    /// The helper refuses the step, and stays connected (`E0922`).
+    Refused {
+        /// The request for the step.
+        request: Request,
+        /// The helper's reason.
+        why: String,
+    },
+    /// The connection could not be made, or was given up (`E0921`).
+    Lost(ClientError),
+}
+
 /// Connection to the helper, or the reason why there is none.
 pub(super) struct Helper {
     socket: PathBuf,
@@ -28,7 +44,7 @@ impl Helper {
     }
 
     /// Asks for the state, if that is due; connects first, if there is no connection. Returns `None` if nothing was due.
-    pub(super) fn poll(&mut self, now: Nanos) -> Option<Result<PowerState, Diagnosis>> {
+    pub(super) fn poll(&mut self, now: Nanos) -> Option<Result<PowerState, HelperError>> {
         if now < self.due {
             return None;
         }
@@ -40,23 +56,19 @@ impl Helper {
             }),
         };
         self.due = now + if asked.is_ok() { ASK_EVERY } else { RECONNECT_EVERY };
-        Some(asked.map_err(|why| self.lost(&why)))
+        Some(asked.map_err(|why| self.lost(why)))
     }
 
     /// Sends a request, and returns the state after it. The error is a fault of the step, or of the connection.
-    pub(super) fn ask(&mut self, now: Nanos, request: &Request) -> Result<PowerState, Diagnosis> {
-        let Some(client) = &mut self.client else {
-            let next = "it tries again every 10 s; see `journalctl -u orinoco-helper`";
-            return Err(self.fault("the daemon is not connected to the helper", next));
-        };
+    pub(super) fn ask(&mut self, now: Nanos, request: &Request) -> Result<PowerState, HelperError> {
+        let client = self.client.as_mut().ok_or(HelperError::NotConnected)?;
         match client.ask(request) {
             Err(ClientError::Refused(refusal)) => {
-                let next = "see `journalctl -u orinoco-helper`";
-                Err(Diagnosis::new(&codes::GOVERNOR_STEP, step_of(request), refusal.text, next))
+                Err(HelperError::Refused { request: request.clone(), why: refusal.text })
             }
             Err(why) => {
                 self.due = now + RECONNECT_EVERY;
-                Err(self.lost(&why))
+                Err(self.lost(why))
             }
             Ok(state) => Ok(state),
         }
@@ -66,9 +78,28 @@ impl Helper {
         self.client.is_some()
     }
 
-    /// Drops the connection, and returns the fault.
-    fn lost(&mut self, why: &ClientError) -> Diagnosis {
+    /// Drops the connection.
+    fn lost(&mut self, why: ClientError) -> HelperError {
         self.client = None;
+        HelperError::Lost(why)
+    }
+
+    /// Returns the fault that a user sees.
+    pub(super) fn diagnosis(&self, error: &HelperError) -> Diagnosis {
+        match error {
+            HelperError::NotConnected => {
+                let next = "it tries again every 10 s; see `journalctl -u orinoco-helper`";
+                self.fault("the daemon is not connected to the helper", next)
+            }
+            HelperError::Refused { request, why } => {
+                let next = "see `journalctl -u orinoco-helper`";
+                Diagnosis::new(&codes::GOVERNOR_STEP, step_of(request), why, next)
+            }
+            HelperError::Lost(why) => self.loss(why),
+        }
+    }
+
+    fn loss(&self, why: &ClientError) -> Diagnosis {
         let start = "run `sudo systemctl enable --now orinoco-helper.socket`";
         match why {
             ClientError::Connect(source) if source.kind() == ErrorKind::NotFound => {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use orinoco_api::{SensorsStatus, TemperatureStatus};
 use orinoco_board::{BoardModel, GovernorActuator, ModelLevel, ModelLevels};
-use orinoco_core::{Celsius, Nanos};
+use orinoco_core::{Celsius, Nanos, codes};
 use orinoco_helper::{Peers, PowerSettings, SILENCE_MAX, Server};
 use orinoco_pipeline::MonotonicClock;
 use orinoco_sysroot::Sysroot;

@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use orinoco_board::{Endings, SinkKind};
-use orinoco_core::{Diagnosis, codes};
+
+use super::error::OutputError;
 
 /// Endings of images and videos, which no text output may have.
 const IMAGES: &[&str] =
@@ -11,32 +12,27 @@ const IMAGES: &[&str] =
 
 /// Refuses a name whose ending stands for another format than the one that is written. A name without an ending is
 /// accepted.
-pub(crate) fn check_ending(kind: SinkKind, path: &Path) -> Result<(), Diagnosis> {
+pub(crate) fn check_ending(kind: SinkKind, path: &Path) -> Result<(), OutputError> {
     let Some(ending) = path.extension() else { return Ok(()) };
     let ending = ending.to_string_lossy().to_lowercase();
     let is_right = match kind.endings {
         Endings::OneOf(endings) => endings.contains(&ending.as_str()),
         Endings::OfText(_) => !IMAGES.contains(&ending.as_str()),
     };
-    if is_right {
-        return Ok(());
-    }
-    let cause = format!("{} cannot be written to a .{ending} file", kind.content);
-    let next = match kind.endings {
-        Endings::OneOf(endings) => format!("end the name in .{}", endings.join(" or .")),
-        Endings::OfText(usual) => format!("end the name in .{usual}"),
-    };
-    Err(Diagnosis::new(&codes::SINK_OPEN, path.display(), cause, next))
+    if is_right { Ok(()) } else { Err(OutputError::Ending { path: path.to_owned(), kind }) }
 }
 
 #[cfg(test)]
 mod tests {
+    use orinoco_core::Diagnosis;
+
     use super::*;
     use crate::sinks::{JSONL, MP4, SINKS};
 
     #[test]
     fn names_that_promise_another_format_are_refused() {
-        let check = |kind, path: &str| check_ending(kind, Path::new(path)).map_err(|why| why.next);
+        let check =
+            |kind, path: &str| check_ending(kind, Path::new(path)).map_err(|why| Diagnosis::from(why).next);
         let kind = |name| SinkKind::find(SINKS, name).expect("a sink has this name");
         for kind in [MP4, kind("mp4-h265")] {
             for path in ["a.mp4", "out/A.MP4", "a.m4v", "video", "a.b/video", ".hidden", "/dev/null"] {

@@ -7,9 +7,6 @@ use std::path::{Path, PathBuf};
 
 use orinoco_config::{Existing, write_whole};
 
-/// Next step when an output cannot be written.
-pub(crate) const NEXT: &str = "check that its folder can be written";
-
 /// Output that is open and not yet changed. A file that was created for it is removed when it is dropped, unless it was
 /// begun.
 #[derive(Debug)]

@@ -6,10 +6,11 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use orinoco_board::{Board, BoardStream, SinkSpec, StandardOutput};
-use orinoco_core::{Diagnosis, codes};
+use orinoco_core::Diagnosis;
 use orinoco_model::Repository;
 
 use super::endings::check_ending;
+use super::error::OutputError;
 use super::file::OutputFile;
 use super::taken::TakenFiles;
 use crate::sinks;
@@ -33,8 +34,8 @@ pub(crate) fn open_sinks<'s>(
     taken: &mut TakenFiles,
     written: &TakenFiles,
     earlier: ExistingOutputs,
-) -> Result<Vec<Vec<OpenSink>>, Diagnosis> {
-    let open = |stream: &BoardStream| -> Result<Vec<OpenSink>, Diagnosis> {
+) -> Result<Vec<Vec<OpenSink>>, OutputError> {
+    let open = |stream: &BoardStream| -> Result<Vec<OpenSink>, OutputError> {
         stream.sinks.iter().map(|sink| open_sink(sink, &stream.name, taken, written, earlier)).collect()
     };
     streams.into_iter().map(open).collect()
@@ -63,12 +64,11 @@ fn open_sink(
     taken: &mut TakenFiles,
     written: &TakenFiles,
     earlier: ExistingOutputs,
-) -> Result<OpenSink, Diagnosis> {
+) -> Result<OpenSink, OutputError> {
     let whose = format!("another output (stream {stream}) already writes to this file");
     if sink.path == Path::new("-") {
         if let StandardOutput::Refused { cause, .. } = sink.kind.standard_output {
-            let next = format!("name a file, such as out.{}", sink.kind.endings.usual());
-            return Err(Diagnosis::new(&codes::SINK_OPEN, "standard output", cause, next));
+            return Err(OutputError::StandardOutput { kind: sink.kind, why: cause });
         }
         taken.add_open(io::stdout().as_fd(), || whose.clone());
         return Ok((sink.clone(), None));
@@ -86,12 +86,9 @@ fn open_sink(
 }
 
 /// Refuses a folder, and a name whose ending stands for another format. Pipes and devices may have any name.
-fn check_name(sink: &SinkSpec) -> Result<(), Diagnosis> {
+fn check_name(sink: &SinkSpec) -> Result<(), OutputError> {
     match sink.path.metadata() {
-        Ok(there) if there.is_dir() => {
-            let (cause, next) = ("it is a folder", "name a file in it");
-            Err(Diagnosis::new(&codes::SINK_OPEN, sink.path.display(), cause, next))
-        }
+        Ok(there) if there.is_dir() => Err(OutputError::Folder { path: sink.path.clone() }),
         Ok(there) if !there.is_file() => Ok(()),
         _ => check_ending(sink.kind, &sink.path),
     }

@@ -8,12 +8,12 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use orinoco_board::Board;
-use orinoco_core::{Diagnosis, WithSubject, codes};
 use orinoco_media::source_files;
 use orinoco_model::Repository;
 use orinoco_uri::SourceKind;
 
-use super::file::{NEXT, OutputFile};
+use super::error::OutputError;
+use super::file::OutputFile;
 
 /// Maximum depth of nested folders. Links may lead in a circle, and data sets are flatter.
 const FOLDERS_DEPTH_MAX: usize = 8;
@@ -134,14 +134,13 @@ impl TakenFiles {
     /// is created with its folders, and an existing one is not changed until [`OutputFile::begin`].
     ///
     /// # Errors
-    /// `E0501` if the file cannot be written, or is taken.
-    pub fn open(&mut self, path: &Path, whose: &str) -> Result<OutputFile, Diagnosis> {
-        let output = OutputFile::open(path, &mut self.made_folders);
-        let output = output.about(&codes::SINK_OPEN, path.display(), NEXT)?;
-        let metadata = output.file.metadata().about(&codes::SINK_OPEN, path.display(), NEXT)?;
+    /// [`OutputError::Open`] and [`OutputError::Taken`].
+    pub fn open(&mut self, path: &Path, whose: &str) -> Result<OutputFile, OutputError> {
+        let output = OutputFile::open(path, &mut self.made_folders).map_err(OutputError::open(path))?;
+        let metadata = output.file.metadata().map_err(OutputError::open(path))?;
         if let Some(file) = FileId::of(&metadata) {
             if let Some(why) = self.files.get(&file) {
-                return Err(Diagnosis::new(&codes::SINK_OPEN, path.display(), why, "write to another path"));
+                return Err(OutputError::Taken { path: path.to_owned(), why: why.clone() });
             }
             self.files.insert(file, whose.to_owned());
         }
@@ -156,7 +155,7 @@ pub fn open_own_file(
     repository: &Repository,
     path: &Path,
     whose: &str,
-) -> Result<(OutputFile, TakenFiles), Diagnosis> {
+) -> Result<(OutputFile, TakenFiles), OutputError> {
     let mut taken = TakenFiles::of_board(board, repository);
     let file = taken.open(path, whose)?;
     let mut own = TakenFiles { made_folders: taken.made_folders, ..TakenFiles::default() };
@@ -164,8 +163,8 @@ pub fn open_own_file(
     // Also refused if the sink would write to a numbered file instead: the results of an earlier run at this path are kept.
     for stream in &board.streams {
         if stream.sinks.iter().any(|sink| own.has(&sink.path)) {
-            let cause = format!("another output (stream {}) already writes to this file", stream.name);
-            return Err(Diagnosis::new(&codes::SINK_OPEN, path.display(), cause, "write to another path"));
+            let why = format!("another output (stream {}) already writes to this file", stream.name);
+            return Err(OutputError::Taken { path: path.to_owned(), why });
         }
     }
     Ok((file, own))

@@ -9,7 +9,7 @@ use crate::sinks::{JSONL, MP4, SINKS};
 use crate::testing::uri;
 use orinoco_board::{Board, BoardModel, BoardStream, SinkKind, SinkSpec};
 use orinoco_config::Vars;
-use orinoco_core::codes;
+use orinoco_core::Diagnosis;
 use orinoco_model::Repository;
 use std::os::unix::fs::symlink;
 
@@ -114,7 +114,12 @@ fn sinks(paths: &[(SinkKind, &Path)]) -> Vec<BoardStream> {
 
 fn open(streams: &[BoardStream], taken: &mut TakenFiles) -> Result<Vec<Vec<OpenSink>>, String> {
     let opened = open_sinks(streams, taken, &TakenFiles::default(), ExistingOutputs::Overwritten);
-    opened.map_err(|why| format!("{}: {}", why.subject, why.cause))
+    opened.map_err(shown)
+}
+
+fn shown(error: OutputError) -> String {
+    let why = Diagnosis::from(error);
+    format!("{}: {}", why.subject, why.cause)
 }
 
 #[test]
@@ -137,7 +142,7 @@ fn no_output_is_a_file_that_is_read_however_it_is_named() {
                 .taken()
                 .open(&path, "the run's summary is written to this file")
                 .expect_err("it is taken");
-            assert_eq!(format!("{}: {}", why.subject, why.cause), wanted);
+            assert_eq!(shown(why), wanted);
             assert!(!inputs.path("new").exists(), "{wanted}");
         }
         assert_eq!(fs::read(&file).expect("it is there"), before, "{}", file.display());
@@ -188,10 +193,11 @@ fn pipes_devices_and_standard_output_take_many_outputs() {
     assert!(open(&streams, &mut taken).expect_err("no MP4").contains("seekable"));
     let why = taken.open(Path::new("/nowhere/at/all"), "");
     if let Err(why) = why {
-        assert_eq!(why.code.id, codes::SINK_OPEN.id);
+        assert!(matches!(why, OutputError::Open { .. }), "{why:?}");
     }
     let folder = tempfile::tempdir().expect("temporary folder");
-    assert_eq!(taken.open(folder.path(), "").expect_err("a folder").code.id, codes::SINK_OPEN.id);
+    let why = taken.open(folder.path(), "").expect_err("a folder");
+    assert!(matches!(why, OutputError::Open { .. }), "{why:?}");
 }
 
 #[test]
@@ -300,7 +306,8 @@ fn a_model_without_a_description_is_read_too() {
     board.models = vec![BoardModel::new("x", file.display().to_string())];
     let mut taken = TakenFiles::of_board(&board, &inputs.repository);
     for name in ["models/m/m.onnx", "models/m/weights.bin"] {
-        let why = taken.open(&inputs.path(name), "").expect_err("it is taken");
-        assert_eq!(why.cause, "it is a file of model x and would be overwritten");
+        let error = taken.open(&inputs.path(name), "").expect_err("it is taken");
+        let expected = "it is a file of model x and would be overwritten";
+        assert!(matches!(&error, OutputError::Taken { why, .. } if why == expected), "{error:?}");
     }
 }

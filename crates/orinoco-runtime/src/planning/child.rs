@@ -2,7 +2,7 @@
 
 use std::io::{self, Read};
 use std::os::unix::process::ExitStatusExt;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
@@ -43,25 +43,52 @@ pub(super) fn measure_in_child(
     name: &str,
     stop: &Stop,
 ) -> Result<Option<Measured>, Faults> {
-    let about = |cause: String| {
-        let next = format!("try it with `orinoco models check {name}`");
-        Faults::from(Diagnosis::new(&codes::MEMORY_MEASURE, format!("model {name}"), cause, next))
-    };
-    let program = std::env::current_exe().map_err(|why| about(why.to_string()))?;
+    ask_child(asked, stop).map_err(|why| why.diagnosis(name).into())
+}
+
+/// Failure to measure a model in a child process (`E0306`).
+#[derive(Debug)]
+enum MeasureError {
+    /// The system did not start the process, or did not give its output.
+    Child(io::Error),
+    /// The process did not end within [`MEASURE_MAX`].
+    TooLate,
+    /// The process failed.
+    Failed {
+        /// Its exit status.
+        status: ExitStatus,
+        /// Last line that it wrote to standard error, or what is known instead.
+        said: String,
+    },
+}
+
+impl MeasureError {
+    /// Returns the fault of `model` that a user sees.
+    fn diagnosis(&self, model: &str) -> Diagnosis {
+        let cause = match self {
+            Self::Child(why) => why.to_string(),
+            Self::TooLate => format!(
+                "its memory cannot be measured: the measuring process did not end within {} minutes",
+                MEASURE_MAX.as_secs() / 60
+            ),
+            Self::Failed { status, said } => format!("its memory cannot be measured ({status}): {said}"),
+        };
+        let next = format!("try it with `orinoco models check {model}`");
+        Diagnosis::new(&codes::MEMORY_MEASURE, format!("model {model}"), cause, next)
+    }
+}
+
+/// Measures a model in a child process; `None` if `stop` was requested meanwhile.
+fn ask_child(asked: &MeasureRequest, stop: &Stop) -> Result<Option<Measured>, MeasureError> {
+    let program = std::env::current_exe().map_err(MeasureError::Child)?;
     let asked = serde_json::to_string(asked).expect("names and numbers");
     let mut child = Command::new(program);
     let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::default());
     let ended = output_within(child.env(ASKED, asked), MEASURE_MAX, stop, &clock);
-    let done = match ended.map_err(|why| about(why.to_string()))? {
+    let done = match ended.map_err(MeasureError::Child)? {
         ChildEnd::Done(done) => done,
         ChildEnd::Stopped => return Ok(None),
-        ChildEnd::TooLate => {
-            let minutes = MEASURE_MAX.as_secs() / 60;
-            let cause = format!(
-                "its memory cannot be measured: the measuring process did not end within {minutes} minutes"
-            );
-            return Err(about(cause));
-        }
+        ChildEnd::TooLate => return Err(MeasureError::TooLate),
     };
     if let Ok(measured) = serde_json::from_slice(&done.stdout) {
         return Ok(Some(measured));
@@ -79,7 +106,7 @@ pub(super) fn measure_in_child(
         }
         None => "it printed no error",
     };
-    Err(about(format!("its memory cannot be measured ({}): {said}", done.status)))
+    Err(MeasureError::Failed { status: done.status, said: said.to_owned() })
 }
 
 /// End of a child process.

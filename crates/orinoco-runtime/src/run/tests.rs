@@ -5,7 +5,7 @@ use crate::memory::resident_bytes;
 use crate::testing::{ENDLESS, Log, WAIT_MAX, board, demo_model, known, repository, uri};
 use orinoco_api::EndState;
 use orinoco_board::{BoardModel, BoardStream};
-use orinoco_core::{Diagnosis, InferenceResult, ModelId};
+use orinoco_core::{Diagnosis, InferenceResult, ModelId, codes};
 use orinoco_pipeline::{BoundPlan, Executor, Frame, FrameResult, Sink, StageTimes, Step};
 use std::path::PathBuf;
 

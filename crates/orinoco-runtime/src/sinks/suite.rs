@@ -145,6 +145,7 @@ fn a_name_is_taken_or_refused_as_it_declares() {
             let mut taken = TakenFiles::default();
             open_sinks([&stream], &mut taken, &TakenFiles::default(), ExistingOutputs::Overwritten)
                 .map(|_| ())
+                .map_err(Diagnosis::from)
         };
         open_at(path.to_owned()).unwrap_or_else(|why| panic!("{why}"));
         let why = open_at(path.with_extension("webm")).expect_err("it promises another format");

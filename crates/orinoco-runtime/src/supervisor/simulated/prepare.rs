@@ -18,7 +18,7 @@ use crate::action::{Action, Applied, ChangeKind, Joined, Replaced};
 use crate::apply::{Host, JoinFailure, apply};
 use crate::change::{Change, ModelFacts, StayingEntry};
 use crate::model_version::LanePlan;
-use crate::placement::{LaneView, LaneViews, NewAreas};
+use crate::placement::{LaneView, LaneViews, NewAreas, NoLane};
 use crate::running_board::RunningBoard;
 use crate::scratch_size::ScratchSize;
 
@@ -165,7 +165,7 @@ impl Run<'_> {
         board: Board,
         base: RunningState,
         kind: ChangeKind,
-        choose: impl Fn(usize, &mut LaneViews, &BoardStream, ScratchSize) -> Result<usize, Diagnosis>,
+        choose: impl Fn(usize, &mut LaneViews, &BoardStream, ScratchSize) -> Result<usize, NoLane>,
     ) -> Result<Prepared, Faults> {
         let RunningState { running, models: known, streams: on, mut views, books } = base;
         let mut facts = self.model_facts(&board, &known);
@@ -191,7 +191,8 @@ impl Run<'_> {
         let (mut plans, mut holds, mut joining) = (BTreeMap::new(), Vec::new(), Vec::new());
         for &index in &change.streams.joining {
             let stream = &board.streams[index];
-            let lane = choose(index, &mut views, stream, scratch_size(&board, stream))?;
+            let lane =
+                choose(index, &mut views, stream, scratch_size(&board, stream)).map_err(Diagnosis::from)?;
             let of_lane: &mut BTreeMap<ModelId, Resource> = plans.entry(lane).or_default();
             let used: Vec<ModelId> = stream.models.iter().map(|model| models[*model].0).collect();
             for &model in &used {

@@ -104,7 +104,8 @@ pub(super) fn check_not_read(
     // Kept open until the last output is checked, because two paths may be one file.
     let open =
         |file: PathBuf| taken.open(&file, "another output of this command already writes to this file");
-    files.into_iter().map(open).collect::<Result<Vec<OutputFile>, _>>().map(drop)
+    files.into_iter().map(open).collect::<Result<Vec<OutputFile>, _>>()?;
+    Ok(())
 }
 
 pub(super) fn number(value: Option<f64>) -> String {
