@@ -15,7 +15,7 @@ use orinoco_telemetry::MissCause;
 use super::faults::SeatError;
 use super::inbox::{Inbox, NotTaken};
 use super::own_models::{HashedModels, Hashes, OwnModels};
-use super::transfers::Transfers;
+use super::transfers::{CopyError, Transfers};
 use super::waits::Waits;
 use crate::journal::{self, Level};
 
@@ -181,12 +181,8 @@ impl SeatLinks {
     /// `E1008`
     pub(crate) fn model_data(&self, part: &ModelPart) -> Result<Vec<u8>, Diagnosis> {
         let transfers = self.lock().transfers.clone();
-        let transfers = transfers.ok_or_else(|| {
-            let cause = "this board is in no epoch in which a board shares models";
-            let next = "see `orinoco status`, and set `share_models = true` in [cluster] on the board that has the model";
-            Diagnosis::new(&codes::MODEL_COPY, format!("seat {}", part.seat), cause, next)
-        })?;
-        transfers.read(part)
+        let read = transfers.ok_or(CopyError::NoTransfers).and_then(|transfers| transfers.read(part));
+        read.map_err(|why| why.diagnosis(part))
     }
 
     /// Ends all links and transfers. Batches that wait are answered with a fault.

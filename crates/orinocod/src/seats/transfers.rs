@@ -119,29 +119,22 @@ impl Transfers {
     }
 
     /// Reads a part of a file of another board's model: [`ModelPart::bytes_max`] bytes, fewer at the end of the file, none after it.
-    pub(super) fn read(&self, part: &ModelPart) -> Result<Vec<u8>, Diagnosis> {
+    pub(super) fn read(&self, part: &ModelPart) -> Result<Vec<u8>, CopyError> {
         let until = self.clock.now() + WAIT_MAX;
         let others = |rank: &usize| *rank != self.agent.rank();
         let rank = self.seats.iter().position(|seat| *seat == part.seat).filter(others);
-        let rank = rank.ok_or_else(|| {
-            let next = "see the members of the epoch with `orinoco status`";
-            refused(part, "no other board of the epoch has this seat".to_owned(), next)
-        })?;
+        let rank = rank.ok_or(CopyError::NoSeat)?;
         let known = lock(&self.lists)[rank].clone();
         if let Some(list) = known {
             match self.read_file(rank, &list, part, until) {
                 Some(Err(TransferError::Refused { .. })) | None => {}
-                Some(read) => return read.map_err(|why| refused(part, cause_of(why), RETRY)),
+                Some(read) => return read.map_err(|why| CopyError::Failed(cause_of(why))),
             }
         }
         // It shares other models since.
-        let list = self.read_list(rank, until).map_err(|why| refused(part, why, RETRY))?;
+        let list = self.read_list(rank, until).map_err(CopyError::Failed)?;
         let read = list.and_then(|list| self.read_file(rank, &list, part, until));
-        let read = read.ok_or_else(|| {
-            let next = "see what is shared with `orinoco models list --cluster`";
-            refused(part, "the seat shares no such file".to_owned(), next)
-        })?;
-        read.map_err(|why| refused(part, cause_of(why), RETRY))
+        read.ok_or(CopyError::NoFile)?.map_err(|why| CopyError::Failed(cause_of(why)))
     }
 
     /// Reads the list of another board; none if that board shares nothing.
@@ -213,13 +206,47 @@ fn cause_of(why: TransferError) -> String {
     }
 }
 
-/// Next step after a fault that may not last.
-const RETRY: &str =
-    "try again; if it fails again, see `orinoco status` here, and `journalctl -u orinocod` on that board";
+/// Reason why a file of another board's model cannot be read (`E1008`).
+#[derive(Debug)]
+pub(super) enum CopyError {
+    /// This board is in no epoch in which a board shares models.
+    NoTransfers,
+    /// No other board of the epoch has the seat.
+    NoSeat,
+    /// The seat shares no such file.
+    NoFile,
+    /// The transfer failed, for this reason. The next one may succeed.
+    Failed(String),
+}
 
-fn refused(part: &ModelPart, cause: String, next: &str) -> Diagnosis {
-    let subject = format!("seat {}, model {}, file {}", part.seat, part.model, part.file);
-    Diagnosis::new(&codes::MODEL_COPY, subject, cause, next)
+impl CopyError {
+    /// Returns the fault of the file `part` that a user sees.
+    pub(super) fn diagnosis(&self, part: &ModelPart) -> Diagnosis {
+        let file = || format!("seat {}, model {}, file {}", part.seat, part.model, part.file);
+        let (subject, cause, next) = match self {
+            Self::NoTransfers => (
+                format!("seat {}", part.seat),
+                "this board is in no epoch in which a board shares models",
+                "see `orinoco status`, and set `share_models = true` in [cluster] on the board that has the model",
+            ),
+            Self::NoSeat => (
+                file(),
+                "no other board of the epoch has this seat",
+                "see the members of the epoch with `orinoco status`",
+            ),
+            Self::NoFile => (
+                file(),
+                "the seat shares no such file",
+                "see what is shared with `orinoco models list --cluster`",
+            ),
+            Self::Failed(why) => (
+                file(),
+                why.as_str(),
+                "try again; if it fails again, see `orinoco status` here, and `journalctl -u orinocod` on that board",
+            ),
+        };
+        Diagnosis::new(&codes::MODEL_COPY, subject, cause, next)
+    }
 }
 
 fn region_of(file: &File, bytes: u64) -> Result<Region, TransferError> {
