@@ -130,14 +130,20 @@ impl From<io::Error> for ReadErrorKind {
 }
 
 impl From<ReadError> for Diagnosis {
+    fn from(error: ReadError) -> Self {
+        Self::from(&error)
+    }
+}
+
+impl From<&ReadError> for Diagnosis {
     /// A file that cannot be opened is `E0101`; one with the wrong content has the code of its kind.
-    fn from(ReadError { path, file, kind }: ReadError) -> Self {
+    fn from(ReadError { path, file, kind }: &ReadError) -> Self {
         let subject = path.display();
         let other = || format!("name {}", file.noun);
         match kind {
             ReadErrorKind::Io(error) => Self::new(&codes::FILE_MISSING, subject, error, file.next),
             ReadErrorKind::NotAFile(found) => {
-                Self::new(&codes::FILE_MISSING, subject, type_cause(found), other())
+                Self::new(&codes::FILE_MISSING, subject, type_cause(*found), other())
             }
             ReadErrorKind::TooLarge => {
                 let cause = format!("it is larger than {} MiB", file.bytes_max >> 20);

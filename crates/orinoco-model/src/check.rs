@@ -3,6 +3,7 @@
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
+use orinoco_config::ReadError;
 use orinoco_core::{Diagnosis, codes};
 
 use crate::files::weight_files;
@@ -12,7 +13,7 @@ use crate::onnx::ONNX;
 #[derive(Debug)]
 pub enum ModelFileError {
     /// The file is missing, is not a regular file, is too large, or may not be opened.
-    Open(Diagnosis),
+    Open(ReadError),
     /// The file cannot be read.
     Read(io::Error),
     /// The file is empty.
@@ -32,7 +33,7 @@ impl ModelFileError {
     /// Returns the fault of the model `file` that a user sees.
     pub fn diagnosis(&self, file: &Path) -> Diagnosis {
         match self {
-            Self::Open(fault) => fault.clone(),
+            Self::Open(error) => error.into(),
             Self::Read(why) => Diagnosis::new(&codes::FILE_MISSING, file.display(), why, ONNX.next),
             Self::Empty => unreadable(file, "the file is empty"),
             Self::LfsPointer => Diagnosis::new(

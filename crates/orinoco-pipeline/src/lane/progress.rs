@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use orinoco_core::{InferenceResult, Nanos};
+use orinoco_core::Nanos;
 
 use crate::{LateAnswer, SUSPENSION_MAX, SuspensionError};
 
@@ -123,6 +123,7 @@ impl BatchProgress {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use orinoco_core::InferenceResult;
 
     const START: Nanos = Nanos(1_000_000);
 
