@@ -339,7 +339,7 @@ impl Cluster {
         let links = members.iter().map(|seat| std::mem::take(&mut links[seat])).collect();
         let place = self.place();
         let (keys, ips) = (shared.keys(members.iter()), shared.ips(members.iter()));
-        let joined = Joined { links, keys, ips, place: place.clone() };
+        let joined = Joined { links, keys, ips, place: place.clone(), offer: joining.offer };
         let rank = members.rank_of(shared.own).expect("this seat is a member");
         let of_ranks = members.iter().collect();
         let seats = Seats { shared: Arc::clone(shared), epoch, of_ranks, place };

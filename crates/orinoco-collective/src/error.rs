@@ -9,6 +9,7 @@ use crate::FailureCause;
 use crate::call::Call;
 use crate::rdma::error::RdmaError;
 use crate::security::KeyError;
+use crate::wire_version::WireVersion;
 
 /// Fault of a collective operation.
 #[derive(Debug, Error)]
@@ -282,9 +283,19 @@ pub enum JoinError {
         /// Its address.
         address: SocketAddr,
         /// Its version.
-        theirs: u16,
+        theirs: WireVersion,
         /// Version of this rank.
-        ours: u16,
+        ours: WireVersion,
+    },
+    /// A rank of the previous version of Orinoco cannot do what the group needs.
+    #[error(
+        "the version of Orinoco of rank {rank} does not support {needed}; install the same version of Orinoco on all machines"
+    )]
+    Incapable {
+        /// The rank.
+        rank: usize,
+        /// Setting or call that it does not support.
+        needed: String,
     },
     /// A rank refuses this one.
     #[error("rank {rank} refuses this rank: {why}")]
@@ -298,7 +309,7 @@ pub enum JoinError {
     #[error("setting up connections")]
     System(#[source] io::Error),
     /// Some ranks did not join.
-    #[error("ranks {missing:?} did not join {at} within {} ms{}", waited.as_millis(), refusals(*turned_away))]
+    #[error("ranks {missing:?} did not join {at} within {} ms{}{}", waited.as_millis(), refusals(*turned_away), version_refusal(*other_version))]
     Missing {
         /// Ranks that did not join.
         missing: Vec<usize>,
@@ -308,6 +319,8 @@ pub enum JoinError {
         waited: Duration,
         /// Connections that did not have the right key.
         turned_away: usize,
+        /// Version of the last connection that was refused because this rank does not understand its version.
+        other_version: Option<WireVersion>,
     },
     /// Rank 0 waited for other ranks until the deadline of this one, and did not name them in time.
     #[error("rank 0 at {address} waited for other ranks for {} ms; if they do not join, its own error names them", waited.as_millis())]
@@ -435,6 +448,16 @@ fn refusals(turned_away: usize) -> String {
         1 => "; 1 connection was refused because of its key".to_owned(),
         _ => format!("; {turned_away} connections were refused because of their keys"),
     }
+}
+
+/// Words about a connection of another version.
+fn version_refusal(other: Option<WireVersion>) -> String {
+    other.map_or_else(String::new, |version| {
+        format!(
+            "; a connection that uses version {version} of the wire format was refused, since this rank uses version {}; install the same version of Orinoco on all machines",
+            WireVersion::OURS
+        )
+    })
 }
 
 #[cfg(test)]

@@ -53,6 +53,7 @@ mod tcp;
 mod topology;
 pub mod transfer;
 mod tuning;
+mod wire_version;
 
 pub use algorithm::Algorithm;
 pub use call::Call;
@@ -87,3 +88,4 @@ pub use shm::{Limits, Settings, ShmGroup};
 pub use tcp::{Rendezvous, SharedPorts, Tcp, TcpGroup, TcpSettings};
 pub use topology::Topology;
 pub use tuning::{Candidate, Drift, Explanation, Figures, FiguresError, Measured};
+pub use wire_version::WireVersion;

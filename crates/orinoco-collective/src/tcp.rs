@@ -11,6 +11,9 @@ mod hello;
 mod hostile;
 mod join;
 mod lobby;
+#[cfg(test)]
+mod negotiation;
+mod offer;
 mod packet_link;
 mod port_sharing;
 mod program_port;
@@ -38,6 +41,7 @@ pub(crate) use contacts::Contacts;
 pub(crate) use hello::{Answer, ClusterHello, EPOCH, Hello, Use};
 pub(crate) use join::{Joined, Joining, Links, PeerLinks, Place, digest};
 pub(crate) use lobby::Lobby;
+pub(crate) use offer::Offer;
 pub(crate) use packet_link::PacketLink;
 pub(crate) use port_sharing::PortSharing;
 pub(crate) use pulse::Pulse;
@@ -133,6 +137,7 @@ impl Joined {
         epoch: u32,
         settings: &MessageSettings,
     ) -> Result<(Arc<Pulse>, Vec<Vec<Connection>>), JoinError> {
+        self.check_capabilities(settings)?;
         let (notices, messages) = self.links.into_iter().map(PeerLinks::into_parts).unzip();
         let pulse = Pulse::start(rank, epoch, notices, settings).map_err(JoinError::System)?;
         Ok((pulse, messages))

@@ -136,7 +136,7 @@ impl Seats {
         let mut links = links.map_err(|why| by_rank(why, &joining, &seats))?;
         let links = seats.iter().map(|seat| std::mem::take(&mut links[*seat])).collect();
         let (keys, ips) = (shared.keys(seats.iter().copied()), shared.ips(seats.iter().copied()));
-        let joined = Joined { links, keys, ips, place: self.place.clone() };
+        let joined = Joined { links, keys, ips, place: self.place.clone(), offer: joining.offer };
         Ok(Some((joined, part.rank, Self { of_ranks: seats, ..self.clone() })))
     }
 }
@@ -152,14 +152,16 @@ fn choose_number() -> Result<((), Zeroizing<[u8; 4]>), JoinError> {
 fn by_rank(why: JoinError, joining: &Joining, seats: &[usize]) -> JoinError {
     let rank = |seat: usize| seats.iter().position(|member| *member == seat).unwrap_or(seat);
     match why {
-        JoinError::Missing { missing, at, waited, turned_away } => {
-            JoinError::Missing { missing: missing.into_iter().map(rank).collect(), at, waited, turned_away }
+        JoinError::Missing { missing, at, waited, turned_away, other_version } => {
+            let missing = missing.into_iter().map(rank).collect();
+            JoinError::Missing { missing, at, waited, turned_away, other_version }
         }
         JoinError::OtherEpoch { rank: seat } => JoinError::Missing {
             missing: vec![rank(seat)],
             at: "the new group".to_owned(),
             waited: joining.deadline - joining.rest(),
             turned_away: 0,
+            other_version: None,
         },
         other => other,
     }

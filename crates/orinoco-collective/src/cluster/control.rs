@@ -203,7 +203,7 @@ impl SeatListener {
     }
 
     fn run(mut self, shared: &Arc<Shared>) {
-        let own = shared.introduction(0, SeatSet::default(), Duration::ZERO).hello(Use::Membership, 0, 0);
+        let own = shared.introduction(0, SeatSet::default(), Duration::ZERO).hello(Use::Notices, 0, 0);
         let mut retry = Duration::ZERO;
         while !shared.lock().is_ending {
             let Some(lobby) = &mut self.lobby else {

@@ -35,7 +35,7 @@ pub struct ClusterTransport {
 }
 
 enum Messages {
-    Tcp(Tcp),
+    Tcp(Box<Tcp>),
     Rdma(Box<Rdma>),
 }
 
@@ -62,7 +62,7 @@ impl ClusterGroup {
             Agreed::Rdma(rdma) => (Messages::Rdma(Box::new(rdma)), None),
             Agreed::Tcp(why) => {
                 let tcp = Tcp::new(pulse, connections, contacts, settings.tcp_encryption);
-                (Messages::Tcp(tcp), Some(why))
+                (Messages::Tcp(Box::new(tcp)), Some(why))
             }
         };
         let fallback = fallback.filter(|_| rdma.policy != RdmaPolicy::Off);

@@ -170,5 +170,11 @@ fn meet(
 }
 
 fn missing(missing: Vec<usize>, path: &Path, waited: Duration) -> JoinError {
-    JoinError::Missing { missing, at: path.display().to_string(), waited, turned_away: 0 }
+    JoinError::Missing {
+        missing,
+        at: path.display().to_string(),
+        waited,
+        turned_away: 0,
+        other_version: None,
+    }
 }

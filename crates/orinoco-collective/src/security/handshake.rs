@@ -1,7 +1,7 @@
 //! Noise handshakes.
 //!
 //! With a group key: `Noise_NNpsk0_25519_AESGCM_SHA256`. With key pairs: `Noise_KK_25519_AESGCM_SHA256`. Both have two messages of 48
-//! bytes without payload. The prologue is the hello, so that version, epoch, ranks and settings are part of the transcript. The
+//! bytes; the second may have a payload, which makes it longer. The prologue is the hello, so that version, epoch, ranks and settings are part of the transcript. The
 //! first sealed record of the side that connects confirms that it has its key: its first message alone could be one that was
 //! recorded earlier.
 
@@ -56,16 +56,28 @@ impl Handshake {
 
     /// This side's message.
     pub(crate) fn write(&mut self) -> [u8; HANDSHAKE_BYTES] {
-        let mut message = [0; HANDSHAKE_BYTES];
-        let len = self.0.write_message(&[], &mut message).expect("it is this side's turn");
-        assert_eq!(len, HANDSHAKE_BYTES, "a message without payload");
+        self.write_with(&[]).try_into().expect("a message without payload")
+    }
+
+    /// This side's message with a short payload, by which it is longer.
+    pub(crate) fn write_with(&mut self, payload: &[u8]) -> Vec<u8> {
+        let mut message = vec![0; HANDSHAKE_BYTES + payload.len()];
+        let len = self.0.write_message(payload, &mut message).expect("it is this side's turn");
+        assert_eq!(len, message.len(), "a message is a key, the payload and a tag");
         message
     }
 
     /// Reads the other side's message. `false` if it does not have the key.
     #[must_use]
     pub(crate) fn read(&mut self, message: &[u8; HANDSHAKE_BYTES]) -> bool {
-        self.0.read_message(message, &mut []).is_ok_and(|len| len == 0)
+        self.read_with(message, &[])
+    }
+
+    /// Reads the other side's message. `false` if it does not have the key, or if the payload is another.
+    #[must_use]
+    pub(crate) fn read_with(&mut self, message: &[u8], payload: &[u8]) -> bool {
+        let mut found = vec![0; message.len()];
+        self.0.read_message(message, &mut found).is_ok_and(|len| found[..len] == *payload)
     }
 
     /// Keys of the connection, after both messages.

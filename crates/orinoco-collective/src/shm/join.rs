@@ -83,6 +83,7 @@ fn open(path: &Path, ranks: usize, start: Ticks, deadline: Duration) -> Result<S
                 at: path.display().to_string(),
                 waited,
                 turned_away: 0,
+                other_version: None,
             });
         }
         pause(LOOK_EVERY);
@@ -122,6 +123,7 @@ fn wait_for_all(
                 at: path.display().to_string(),
                 waited,
                 turned_away: 0,
+                other_version: None,
             });
         }
         pause(LOOK_EVERY);

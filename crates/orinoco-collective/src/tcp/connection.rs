@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags};
 
+use super::offer::Offer;
 use super::socket::{is_within_machine, read, wait_for, write};
 use crate::clock::Ticks;
 use crate::message::Moved;
@@ -19,12 +20,23 @@ const ASK_EVERY: Duration = Duration::from_millis(20);
 pub(crate) struct Connection {
     stream: TcpStream,
     seal: Option<Box<Seal>>,
+    peer: Offer,
 }
 
 impl Connection {
     /// Creates a connection that is not encrypted.
     pub(crate) fn plain(stream: TcpStream) -> Self {
-        Self { stream, seal: None }
+        Self { stream, seal: None, peer: Offer::MINOR_0 }
+    }
+
+    /// Notes the minor version and the capabilities of the other rank.
+    pub(super) fn set_peer(&mut self, offer: Offer) {
+        self.peer = offer;
+    }
+
+    /// Minor version and capabilities of the other rank, if this is the connection for notices with it.
+    pub(super) fn peer(&self) -> Offer {
+        self.peer
     }
 
     /// Encrypts everything from now on.

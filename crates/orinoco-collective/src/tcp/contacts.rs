@@ -4,8 +4,9 @@ use std::sync::Arc;
 use zeroize::Zeroizing;
 
 use super::connection::Connection;
-use super::join::{Joined, Listed, PeerLinks, Place, Route, SharedPlace, join_listed};
+use super::join::{Joined, Listed, PeerLinks, Place, Route, SharedPlace, check_capability, join_listed};
 use super::lobby::{Door, Lobby};
+use super::offer::{Capabilities, Capability};
 use super::program_port::ProgramPort;
 use super::rendezvous::{decode, directory_bytes, encode};
 use super::target::Target;
@@ -30,6 +31,8 @@ pub(crate) struct Contacts {
     peers: Vec<Option<IpAddr>>,
     /// Addresses at which ranks listen, by rank; unspecified if they do so at all addresses of their machines.
     ips: Vec<IpAddr>,
+    /// Capabilities of each rank, by rank.
+    capabilities: Vec<Capabilities>,
 }
 
 impl Contacts {
@@ -42,7 +45,13 @@ impl Contacts {
             place: joined.place.clone(),
             peers: joined.links.iter().map(ip).collect(),
             ips: joined.ips.clone(),
+            capabilities: joined.capabilities(),
         }
+    }
+
+    /// Checks that all ranks of this group have a capability.
+    pub(super) fn check(&self, needed: Capability) -> Result<(), JoinError> {
+        check_capability(&self.capabilities, needed)
     }
 
     /// Divides a group, whose contacts these are, into new ones. Connects this rank with the others of its new group, and returns its

@@ -1,34 +1,40 @@
 //! First message of each connection. With keys, the first message of a handshake follows it; an answer that accepts it is followed
 //! by the second.
 //!
-//! Wire format, version 1: 48 bytes, numbers in little-endian order.
+//! Wire format, version 1.1: 48 bytes, numbers in little-endian order.
 //!
 //! | Bytes | Content |
 //! |---|---|
 //! | 0-7 | `ORINOCO` and a 0 |
-//! | 8-9 | version of the wire format: 1 |
+//! | 8-9 | major version of the wire format: 1 |
 //! | 10 | use of the connection: 1 to ask rank 0 for all addresses, 2 notices, 3 messages, 4 membership, 5 measurement of a link (6 is that of another message, see `target.rs`); of the answer: 0 accepted, or a reason |
 //! | 11 | protection: 0 none, 1 a group key, 2 key pairs |
 //! | 12-15 | epoch; in a cluster, of a group that is split off from an epoch: a random number with the highest bit set |
 //! | 16-19 | number of ranks |
 //! | 20-23 | rank of the sender; in a cluster, its seat |
 //! | 24-27 | rank or seat that is addressed |
-//! | 28-29 | if it asks for addresses: port at which the sender listens; on a connection for messages: its number, from 0 |
+//! | 28-29 | if it asks for addresses: port at which the sender listens; on a connection for messages: its number, from 0; on a connection for notices, and in the answer to its hello: minor version of the sender in the highest four bits, and its capabilities in the others (see `offer.rs`) |
 //! | 30-31 | in a cluster: members of the epoch or the group, seat 0 in the lowest bit |
 //! | 32-35 | CRC32C of the settings that all ranks must have in common |
 //! | 36-39 | in a cluster: serial number of the member list |
 //! | 40-43 | in a cluster: CRC32C of that list |
 //! | 44-47 | CRC32C of the bytes before |
 //!
-//! Bytes 0 to 9 are the same in every version: whoever gets a message of another one answers in its own, and both know both versions.
-//! What a version adds without a new number is a part of the settings, so ranks with the same settings understand each other; except for
-//! the notices of `shrink`, which a rank of before them takes for damaged.
+//! Bytes 0 to 9 are the same in every version: whoever gets a message of another major version answers in its own, and both know both
+//! versions. Two ranks of which the minor versions differ by one use what both can do. With a greater difference, the answer to the hello
+//! of the connection for notices is a refusal, and both know both versions.
+//!
+//! With keys, nobody in between can change what is negotiated. The hello is the prologue of the handshake: version, epoch, kind of protection,
+//! settings, and the capabilities of the side that connects. The protocol name, which Noise puts in the transcript, has the cipher. The answer
+//! to the hello of a connection for notices is repeated as the payload of the second message of the handshake, which is encrypted. Only
+//! a side that connects with minor version 0 gets a second message without it, and its hello, with that version, is the prologue.
+
+use super::offer::{MAJOR, Offer};
 
 /// Bytes of a hello, and of its answer.
 pub(crate) const HELLO_BYTES: usize = 48;
 const CHECKED_BYTES: usize = HELLO_BYTES - 4;
 pub(super) const MAGIC: [u8; 8] = *b"ORINOCO\0";
-pub(super) const VERSION: u16 = 1;
 
 /// Epoch of a group that is no cluster: it has one only.
 pub(crate) const EPOCH: u32 = 0;
@@ -75,7 +81,7 @@ pub(crate) struct Hello {
     pub(crate) ranks: u32,
     pub(crate) from: u32,
     pub(crate) to: u32,
-    /// Port or number.
+    /// Port, number, or [`Offer`].
     pub(crate) detail: u16,
     pub(crate) settings: u32,
     pub(crate) cluster: ClusterHello,
@@ -93,7 +99,7 @@ impl Hello {
     pub(crate) fn encode(&self) -> [u8; HELLO_BYTES] {
         let mut bytes = [0; HELLO_BYTES];
         bytes[..8].copy_from_slice(&MAGIC);
-        bytes[8..10].copy_from_slice(&VERSION.to_le_bytes());
+        bytes[8..10].copy_from_slice(&MAJOR.to_le_bytes());
         bytes[10] = self.kind;
         bytes[11] = self.security;
         for (start, number) in [
@@ -118,7 +124,7 @@ impl Hello {
         let four = |start: usize| u32::from_le_bytes(bytes[start..start + 4].try_into().expect("four bytes"));
         let two = |start: usize| u16::from_le_bytes([bytes[start], bytes[start + 1]]);
         let is_right = bytes[..8] == MAGIC
-            && two(8) == VERSION
+            && two(8) == MAJOR
             && four(CHECKED_BYTES) == crc32c::crc32c(&bytes[..CHECKED_BYTES]);
         is_right.then(|| Self {
             kind: bytes[10],
@@ -138,6 +144,11 @@ impl Hello {
         all.into_iter().find(|purpose| *purpose as u8 == self.kind)
     }
 
+    /// Minor version and capabilities of the sender, on a connection for notices.
+    pub(crate) fn offer(&self) -> Option<Offer> {
+        (self.purpose() == Some(Use::Notices)).then(|| Offer::from_word(self.detail))
+    }
+
     /// The answer to a hello, made of this rank's own.
     pub(crate) fn answered(&self, answer: Answer) -> Self {
         Self { kind: answer as u8, ..*self }
@@ -152,10 +163,10 @@ impl Hello {
     }
 }
 
-/// Version of a message of another version of the wire format. `None` if the bytes are none, or one of this version.
-pub(super) fn other_version(bytes: &[u8; HELLO_BYTES]) -> Option<u16> {
-    let version = u16::from_le_bytes([bytes[8], bytes[9]]);
-    (bytes[..8] == MAGIC && version != VERSION).then_some(version)
+/// Major version of a message of another one of the wire format. `None` if the bytes are none, or one of this version.
+pub(super) fn other_major(bytes: &[u8; HELLO_BYTES]) -> Option<u16> {
+    let major = u16::from_le_bytes([bytes[8], bytes[9]]);
+    (bytes[..8] == MAGIC && major != MAJOR).then_some(major)
 }
 
 /// Writes the checksum at the end of a message.

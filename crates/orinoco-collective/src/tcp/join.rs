@@ -12,17 +12,18 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 
 use super::connection::Connection;
-use super::hello::{Answer, ClusterHello, EPOCH, HELLO_BYTES, Hello, Use, VERSION, other_version};
+use super::hello::{Answer, ClusterHello, EPOCH, HELLO_BYTES, Hello, Use, other_major};
 use super::lobby::{Door, Lobby};
+use super::offer::{Capabilities, Capability, Offer};
 use super::program_port::ProgramPort;
 use super::rendezvous::{Meeting, NOBODY, Rendezvous, SharedPorts, decode, directory_bytes, encode};
 use super::settings::TcpSettings;
 use super::socket::set_up;
 use super::target::Target;
-use crate::JoinError;
 use crate::clock::{Ticks, pause};
 use crate::message::{MessageSettings, Order, Uniform};
 use crate::security::{GroupKey, HANDSHAKE_BYTES, Handshake, Keys, Security};
+use crate::{JoinError, WireVersion};
 
 /// Connections with each rank; none with this rank itself.
 pub(crate) type Links = Vec<PeerLinks>;
@@ -84,6 +85,35 @@ pub(crate) struct Joined {
     pub(crate) ips: Vec<IpAddr>,
     /// Place at which this rank takes further connections.
     pub(crate) place: Place,
+    /// Minor version and capabilities of this rank.
+    pub(crate) offer: Offer,
+}
+
+impl Joined {
+    /// Capabilities of each rank, by rank.
+    pub(super) fn capabilities(&self) -> Vec<Capabilities> {
+        let offer = |links: &PeerLinks| links.notices.as_ref().map_or(self.offer, Connection::peer);
+        self.links.iter().map(|links| offer(links).capabilities).collect()
+    }
+
+    /// Checks that all ranks can do what the settings need.
+    pub(super) fn check_capabilities(&self, settings: &MessageSettings) -> Result<(), JoinError> {
+        let needs = [
+            (settings.tcp_connections > 1, Capability::Streams),
+            (settings.uniform.is_some(), Capability::Uniform),
+            (!settings.tcp_encryption, Capability::Checksums),
+        ];
+        let needed = needs.into_iter().filter_map(|(is_needed, capability)| is_needed.then_some(capability));
+        needed.into_iter().try_for_each(|capability| check_capability(&self.capabilities(), capability))
+    }
+}
+
+/// Checks that all ranks have a capability.
+pub(super) fn check_capability(of_ranks: &[Capabilities], needed: Capability) -> Result<(), JoinError> {
+    match of_ranks.iter().position(|capabilities| !capabilities.has(needed)) {
+        Some(rank) => Err(JoinError::Incapable { rank, needed: needed.to_string() }),
+        None => Ok(()),
+    }
 }
 
 /// Place at which a rank takes connections of groups that are split off.
@@ -179,7 +209,19 @@ pub(super) fn join(
     ranks: usize,
     settings: &TcpSettings,
 ) -> Result<Joined, JoinError> {
+    join_with(Offer::OURS, rendezvous, rank, ranks, settings)
+}
+
+/// Joins with this minor version and these capabilities.
+pub(super) fn join_with(
+    offer: Offer,
+    rendezvous: &Rendezvous,
+    rank: usize,
+    ranks: usize,
+    settings: &TcpSettings,
+) -> Result<Joined, JoinError> {
     let mut joining = Joining {
+        offer,
         rank,
         ranks,
         settings: digest(&settings.messages),
@@ -237,7 +279,7 @@ pub(super) fn join(
     let place = Place::at(addresses[rank].ip());
     let routes: Vec<Route> = addresses.into_iter().map(Route::to).collect();
     let links = joining.connect_all(&mut lobby, &routes)?;
-    Ok(Joined { links, keys: joining.keys, ips: ips(&routes), place })
+    Ok(Joined { links, keys: joining.keys, ips: ips(&routes), place, offer })
 }
 
 fn ips(routes: &[Route]) -> Vec<IpAddr> {
@@ -255,6 +297,7 @@ pub(super) fn join_listed(
     let Listed { place, routes, rank, keys, number } = listed;
     lobby.set_keys(keys.clone());
     let joining = Joining {
+        offer: Offer::OURS,
         rank,
         ranks: routes.len(),
         settings: crc32c::crc32c_append(digest(messages), &number.to_le_bytes()),
@@ -268,7 +311,7 @@ pub(super) fn join_listed(
     };
     routes.iter().try_for_each(|route| joining.check(&route.address))?;
     let links = joining.connect_all(lobby, &routes)?;
-    Ok(Joined { links, keys: joining.keys, ips: ips(&routes), place })
+    Ok(Joined { links, keys: joining.keys, ips: ips(&routes), place, offer: joining.offer })
 }
 
 /// Ranks on one machine have loopback addresses only, and ranks on several machines none. A rank that listens at all addresses of its
@@ -309,6 +352,8 @@ pub(crate) fn digest(settings: &MessageSettings) -> u32 {
 
 /// One rank that joins a group, or a seat of a cluster that connects with others.
 pub(crate) struct Joining {
+    /// Minor version and capabilities of this rank.
+    pub(crate) offer: Offer,
     /// This rank or seat.
     pub(crate) rank: usize,
     /// Number of ranks or seats.
@@ -382,8 +427,8 @@ impl Joining {
         let mut lobby = Lobby::new(door, self.keys.clone()).map_err(JoinError::System)?;
         let links = self.connect_all(&mut lobby, &routes)?;
         let SharedPorts { group, addresses, socket } = shared.clone();
-        let place = SharedPlace { group, addresses, socket };
-        Ok(Joined { links, keys: self.keys, ips: ips(&routes), place: Place::Shared(Arc::new(place)) })
+        let place = Place::Shared(Arc::new(SharedPlace { group, addresses, socket }));
+        Ok(Joined { links, keys: self.keys, ips: ips(&routes), place, offer: self.offer })
     }
 
     /// Connections to be opened to each lower rank: their uses and numbers.
@@ -401,7 +446,7 @@ impl Joining {
             ranks: number(self.ranks),
             from: number(self.rank),
             to: number(to),
-            detail,
+            detail: if purpose == Use::Notices { self.offer.word() } else { detail },
             settings: self.settings,
             cluster: self.cluster,
         }
@@ -473,7 +518,7 @@ impl Joining {
         let mut addresses = decode(&directory).ok_or(JoinError::NoRank { rank: 0, address })?;
         let missing: Vec<usize> = (0..self.ranks).filter(|rank| addresses[*rank] == NOBODY).collect();
         if !missing.is_empty() {
-            return Err(self.missing(missing, address.to_string(), 0));
+            return Err(self.missing(missing, address.to_string()));
         }
         if self.rest().is_zero() {
             // All came, but too late for this rank: connecting to them would call them missing.
@@ -492,7 +537,7 @@ impl Joining {
             match Meeting::read(path)? {
                 Some(meeting) => return Ok(meeting),
                 None if self.rest().is_zero() => {
-                    return Err(self.missing(vec![0], path.display().to_string(), 0));
+                    return Err(self.missing(vec![0], path.display().to_string()));
                 }
                 None => pause(RETRY),
             }
@@ -533,7 +578,7 @@ impl Joining {
         links: &Links,
         answer: impl Fn(&Hello) -> Answer,
     ) -> Option<(Connection, Hello)> {
-        let own = self.hello(Use::Messages, 0, 0);
+        let own = self.hello(Use::Notices, 0, 0);
         if self.interrupt.is_none() {
             return lobby.next(self.rest(), &own, answer);
         }
@@ -585,7 +630,7 @@ impl Joining {
                 return Err(JoinError::NoRank { rank, address });
             }
             if self.rest().is_zero() {
-                return Err(self.missing(vec![rank], route.to_string(), 0));
+                return Err(self.missing(vec![rank], route.to_string()));
             }
             pause(retry.min(self.rest()));
             retry = PROGRAM_RETRY_MAX.min(2 * retry);
@@ -616,7 +661,7 @@ impl Joining {
 
     /// Connects to a rank if it listens.
     fn try_connect(&self, rank: usize, address: SocketAddr) -> Result<Connection, JoinError> {
-        let missing = || self.missing(vec![rank], address.to_string(), 0);
+        let missing = || self.missing(vec![rank], address.to_string());
         let longest = if self.interrupt.is_some() { ATTEMPT_SHORT } else { ATTEMPT };
         let time = self.rest().min(longest);
         if time.is_zero() {
@@ -656,14 +701,22 @@ impl Joining {
         let start = Ticks::now();
         let rest = || self.rest().max(ANSWER_MIN.saturating_sub(Ticks::now().since(start)));
         connection.receive_while(&mut reply, rest).map_err(ended)?;
-        if let Some(theirs) = other_version(&reply) {
-            return Err(JoinError::OtherVersion { rank, address, theirs, ours: VERSION });
+        let other_version =
+            |theirs| JoinError::OtherVersion { rank, address, theirs, ours: self.offer.version() };
+        if let Some(major) = other_major(&reply) {
+            return Err(other_version(WireVersion { major, minor: None }));
         }
+        let answer = reply;
         let reply = Hello::decode(&reply).ok_or_else(no_rank)?;
         let refused = |why: String| JoinError::Refused { rank, why };
+        let offer = hello.offer().map(|_| Offer::from_word(reply.detail));
+        if let Some(offer) = offer.filter(|offer| !offer.understands(self.offer)) {
+            return Err(other_version(offer.version()));
+        }
+        connection.set_peer(offer.unwrap_or(Offer::MINOR_0));
         match reply.answer().ok_or_else(no_rank)? {
             Answer::Accepted => {}
-            // In this version: it is none of a rank that has another.
+            // A rank of another version answers in that version.
             Answer::OtherVersion => return Err(no_rank()),
             Answer::WrongRank => {
                 let why = format!("rank {} has connected already, or is none of the group", self.rank);
@@ -695,7 +748,7 @@ impl Joining {
             }
             Answer::OtherEpoch => return Err(JoinError::OtherEpoch { rank }),
             Answer::NoProgram => {
-                return Err(self.missing(vec![rank], route.to_string(), 0));
+                return Err(self.missing(vec![rank], route.to_string()));
             }
             Answer::WrongKey => {
                 return Err(refused(format!(
@@ -705,9 +758,11 @@ impl Joining {
             }
         }
         let Some(mut handshake) = handshake else { return Ok(connection) };
-        let mut message = [0; HANDSHAKE_BYTES];
+        let is_repeated = self.offer.repeats_answer() && offer.is_some_and(Offer::repeats_answer);
+        let payload = if is_repeated { &answer[..] } else { &[] };
+        let mut message = vec![0; HANDSHAKE_BYTES + payload.len()];
         connection.receive_while(&mut message, rest).map_err(ended)?;
-        if !handshake.read(&message) {
+        if !handshake.read_with(&message, payload) {
             return Err(JoinError::Untrusted { rank, address });
         }
         let mut seal = handshake.finish();
@@ -718,13 +773,17 @@ impl Joining {
 
     /// Error of a rank at whose address others did not come, or could not be accepted.
     fn nobody_came(&self, missing: Vec<usize>, route: &Route, lobby: &mut Lobby) -> JoinError {
-        lobby
-            .closed(route.address)
-            .unwrap_or_else(|| self.missing(missing, route.to_string(), lobby.turned_away))
+        let Some(closed) = lobby.closed(route.address) else {
+            let waited = Ticks::now().since(self.start);
+            let (turned_away, other_version) = (lobby.turned_away, lobby.other_version);
+            return JoinError::Missing { missing, at: route.to_string(), waited, turned_away, other_version };
+        };
+        closed
     }
 
-    fn missing(&self, missing: Vec<usize>, at: String, turned_away: usize) -> JoinError {
-        JoinError::Missing { missing, at, waited: Ticks::now().since(self.start), turned_away }
+    fn missing(&self, missing: Vec<usize>, at: String) -> JoinError {
+        let waited = Ticks::now().since(self.start);
+        JoinError::Missing { missing, at, waited, turned_away: 0, other_version: None }
     }
 }
 

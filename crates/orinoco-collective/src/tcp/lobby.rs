@@ -13,15 +13,16 @@ use rustix::io::Errno;
 use rustix::net::listen;
 
 use super::connection::Connection;
-use super::hello::{Answer, HELLO_BYTES, Hello, other_version};
+use super::hello::{Answer, HELLO_BYTES, Hello, other_major};
+use super::offer::Offer;
 use super::port_sharing::PortSharing;
 use super::program_port::ProgramPort;
 use super::socket::{read, set_up, wait_for};
 use super::target::Target;
-use crate::JoinError;
 use crate::clock::Ticks;
 use crate::message::Moved;
 use crate::security::{CONFIRMATION_BYTES, HANDSHAKE_BYTES, Handshake, Keys, Seal};
+use crate::{JoinError, WireVersion};
 
 /// Most connections that are not accepted yet. For one more, the oldest that has said nothing is shown out, or the oldest
 /// of all.
@@ -48,6 +49,8 @@ pub(crate) struct Lobby {
     guests: Vec<Guest>,
     /// Guests without the right key so far.
     pub(super) turned_away: usize,
+    /// Version of the last guest of one that this rank does not understand.
+    pub(super) other_version: Option<WireVersion>,
     /// Reason for which no connection is accepted now: too many files are open, or the daemon whose port is shared has ended.
     closed: Option<io::Error>,
 }
@@ -111,7 +114,15 @@ impl Lobby {
             listener.set_nonblocking(true)?;
             listen(listener, BACKLOG)?;
         }
-        Ok(Self { door, keys, programs: None, guests: Vec::new(), turned_away: 0, closed: None })
+        Ok(Self {
+            door,
+            keys,
+            programs: None,
+            guests: Vec::new(),
+            turned_away: 0,
+            other_version: None,
+            closed: None,
+        })
     }
 
     /// Error of a rank at whose address nobody can come now, if so.
@@ -202,6 +213,10 @@ impl Lobby {
                 Verdict::Accepted(connection, hello) => return Some((connection, hello)),
                 Verdict::Refused => {}
                 Verdict::WrongKey => self.turned_away += 1,
+                Verdict::OtherVersion(connection, version) => {
+                    self.other_version = Some(version);
+                    refuse(connection, own, Answer::OtherVersion);
+                }
                 Verdict::ForProgram(connection, target) => {
                     let program = self.programs.as_ref();
                     if !program.is_some_and(|programs| programs.hand_over(&target, connection.stream())) {
@@ -229,6 +244,8 @@ enum Verdict {
     Accepted(Connection, Hello),
     Refused,
     WrongKey,
+    /// This rank does not understand its version.
+    OtherVersion(Connection, WireVersion),
     /// A program on this board is to answer it.
     ForProgram(Connection, Target),
 }
@@ -269,11 +286,16 @@ impl Guest {
                 if let Some(target) = Target::decode(message) {
                     return Verdict::ForProgram(self.connection, target);
                 }
-                if other_version(message).is_some() {
-                    refuse(self.connection, own, Answer::OtherVersion);
-                    return Verdict::Refused;
+                if let Some(major) = other_major(message) {
+                    return Verdict::OtherVersion(self.connection, WireVersion { major, minor: None });
                 }
                 let Some(hello) = Hello::decode(message) else { return Verdict::Refused };
+                if let (Some(offer), Some(ours)) = (hello.offer(), own.offer()) {
+                    if !ours.understands(offer) {
+                        return Verdict::OtherVersion(self.connection, offer.version());
+                    }
+                    self.connection.set_peer(offer);
+                }
                 let verdict =
                     if hello.security == keys.code() { answer(&hello) } else { Answer::OtherSecurity };
                 if verdict != Answer::Accepted {
@@ -297,7 +319,10 @@ impl Guest {
                     refuse(self.connection, own, Answer::WrongKey);
                     return Verdict::WrongKey;
                 }
-                let reply = [&own.answered(Answer::Accepted).encode()[..], &handshake.write()].concat();
+                let answer = own.answered(Answer::Accepted).encode();
+                let repeats = |hello: &Hello| hello.offer().is_some_and(Offer::repeats_answer);
+                let payload = if repeats(own) && repeats(&hello) { &answer[..] } else { &[] };
+                let reply = [&answer[..], &handshake.write_with(payload)].concat();
                 self.stage = Stage::Confirmation(hello, Box::new(handshake.finish()));
                 match self.connection.send_all(&reply, ANSWER_TIME) {
                     Ok(()) => Verdict::Stays(self),

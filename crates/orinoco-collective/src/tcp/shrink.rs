@@ -8,6 +8,7 @@ use super::contacts::Contacts;
 use super::hello::EPOCH;
 use super::join::{Interrupt, Joined, join_listed};
 use super::lobby::Lobby;
+use super::offer::Capability;
 use super::pulse::Pulse;
 use super::{Tcp, TcpGroup};
 use crate::clock::{Ticks, pause};
@@ -115,6 +116,7 @@ impl<'g> ShrinkCall<'g> {
         ranks: usize,
         settings: MessageSettings,
     ) -> Result<Self, JoinError> {
+        contacts.check(Capability::Shrink)?;
         let start = Ticks::now();
         let mut number = [0; 4];
         getrandom::fill(&mut number).map_err(|error| KeyError::Randomness(error.to_string()))?;

@@ -13,7 +13,8 @@
 //! | 16-43 | name of the group, padded with zeros |
 //! | 44-47 | CRC32C of the bytes before |
 
-use super::hello::{HELLO_BYTES, MAGIC, VERSION, seal_checksum};
+use super::hello::{HELLO_BYTES, MAGIC, seal_checksum};
+use super::offer::MAJOR;
 use crate::JoinError;
 
 /// Bytes of the message: as many as of a hello, so that a daemon reads no byte that is for the program.
@@ -57,7 +58,7 @@ impl Target {
     pub(crate) fn encode(&self) -> [u8; TARGET_BYTES] {
         let mut bytes = [0; TARGET_BYTES];
         bytes[..8].copy_from_slice(&MAGIC);
-        bytes[8..10].copy_from_slice(&VERSION.to_le_bytes());
+        bytes[8..10].copy_from_slice(&MAJOR.to_le_bytes());
         (bytes[10], bytes[11]) = (KIND, u8::try_from(self.group.len()).expect("a short name"));
         bytes[12..16].copy_from_slice(&self.number.to_le_bytes());
         bytes[NAME_START..NAME_START + self.group.len()].copy_from_slice(self.group.as_bytes());

@@ -161,7 +161,7 @@ fn a_rank_of_another_version_is_named() {
     assert_eq!(
         error.to_string(),
         format!(
-            "rank 0 at {address} uses version 2 of the wire format, this rank version 1; install the same version of Orinoco on all machines"
+            "rank 0 at {address} uses version 2 of the wire format, this rank version 1.1; install the same version of Orinoco on all machines"
         )
     );
     server.join().unwrap();
@@ -179,7 +179,10 @@ fn a_rank_of_another_version_learns_of_this_one() {
         stream.read_exact(&mut answer).unwrap();
         assert_eq!((&answer[..8], answer[8], answer[9]), (&b"ORINOCO\0"[..], 1, 0));
         let error = rank_0.join().unwrap().expect("nobody joined");
-        assert!(matches!(error, JoinError::Missing { .. }), "{error}");
+        let text = error.to_string();
+        assert!(matches!(error, JoinError::Missing { .. }), "{text}");
+        let versions = "version 2 of the wire format was refused, since this rank uses version 1.1";
+        assert!(text.contains(versions), "{text}");
     });
 }
 

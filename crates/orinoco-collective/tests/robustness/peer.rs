@@ -11,9 +11,10 @@ use orinoco_collective::{MessageSettings, Notice, Rendezvous, Security, TcpGroup
 
 use crate::{SILENCE, addresses};
 
-/// Bytes of a hello and of its answer, and where the use of the connection is in it.
+/// Bytes of a hello and of its answer, and where the use of the connection and its number or the capabilities are in it.
 const HELLO_BYTES: usize = 48;
 const USE: usize = 10;
+const DETAIL: std::ops::Range<usize> = 28..30;
 pub(crate) const NOTICES: u8 = 2;
 pub(crate) const MESSAGES: u8 = 3;
 
@@ -104,6 +105,10 @@ pub(crate) fn hello() -> [u8; HELLO_BYTES] {
 /// Changes a hello to name another use of its connection.
 pub(crate) fn for_use(mut hello: [u8; HELLO_BYTES], purpose: u8) -> [u8; HELLO_BYTES] {
     hello[USE] = purpose;
+    if purpose == MESSAGES {
+        // The number of the connection, in place of the capabilities.
+        hello[DETAIL].fill(0);
+    }
     let (checked, checksum) = hello.split_at_mut(HELLO_BYTES - 4);
     checksum.copy_from_slice(&crc32c::crc32c(checked).to_le_bytes());
     hello

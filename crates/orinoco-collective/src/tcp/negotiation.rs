@@ -1,0 +1,219 @@
+//! Ranks of which the versions or capabilities differ, and a man in the middle who changes what they say.
+
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::thread;
+use std::time::Duration;
+
+use super::hello::{EPOCH, HELLO_BYTES, Use, seal_checksum};
+use super::join::join_with;
+use super::offer::{Capability, Offer};
+use super::{Rendezvous, TcpGroup, TcpSettings};
+use crate::{Communicator, GroupKey, JoinError, KeyPair, MessageSettings, ReduceOp, Security, WireVersion};
+
+/// Place of the capabilities in a hello and in its answer.
+const WORD: usize = 28;
+
+fn offer(minor: u8) -> Offer {
+    Offer { minor, ..Offer::OURS }
+}
+
+fn without(capability: Capability) -> Offer {
+    Offer { capabilities: Offer::OURS.capabilities.without(capability), ..Offer::OURS }
+}
+
+fn group_key() -> [Security; 2] {
+    let key = GroupKey::generate().unwrap();
+    [Security::GroupKey(key.clone()), Security::GroupKey(key)]
+}
+
+fn key_pairs() -> [Security; 2] {
+    let pairs = [KeyPair::generate().unwrap(), KeyPair::generate().unwrap()];
+    let public = pairs.each_ref().map(KeyPair::public).to_vec();
+    pairs.map(|own| Security::KeyPairs { own, public: public.clone() })
+}
+
+fn plaintext() -> [Security; 2] {
+    [Security::Plaintext, Security::Plaintext]
+}
+
+/// A free address of this machine.
+fn address() -> SocketAddr {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap()
+}
+
+/// Joins two ranks with these offers, of which rank 1 reaches rank 0 at another address, and sums a vector if they join. Returns their
+/// groups or errors.
+fn meet(
+    offers: [Offer; 2],
+    security: [Security; 2],
+    messages: MessageSettings,
+    through: impl FnOnce(SocketAddr) -> SocketAddr,
+) -> [Result<TcpGroup, JoinError>; 2] {
+    let own = [address(), address()];
+    let seen_by = [own.to_vec(), vec![through(own[0]), own[1]]];
+    let join = |rank: usize, security: Security| {
+        let settings = TcpSettings { security, messages };
+        let list = Rendezvous::List(seen_by[rank].clone());
+        let joined = join_with(offers[rank], &list, rank, 2, &settings)?;
+        let mut group = TcpGroup::of(joined, rank, EPOCH, messages)?;
+        let mut sum = [rank as f32 + 1.0; 1000];
+        group.all_reduce(ReduceOp::Sum, &mut sum).unwrap();
+        assert_eq!(sum, [3.0; 1000]);
+        Ok(group)
+    };
+    let [first, second] = security;
+    thread::scope(|scope| {
+        let rank_0 = scope.spawn(|| join(0, first));
+        let rank_1 = join(1, second);
+        [rank_0.join().unwrap(), rank_1]
+    })
+}
+
+fn settings(deadline: Duration) -> MessageSettings {
+    MessageSettings { deadline, ..MessageSettings::default() }
+}
+
+const PATIENT: Duration = Duration::from_secs(20);
+const HASTY: Duration = Duration::from_millis(400);
+
+fn versions_of(error: &JoinError) -> (WireVersion, WireVersion) {
+    match error {
+        JoinError::OtherVersion { theirs, ours, .. } => (*theirs, *ours),
+        other => panic!("{other}"),
+    }
+}
+
+#[test]
+fn the_minor_versions_next_to_each_other_work_together() {
+    for kind in [plaintext, group_key, key_pairs] {
+        for offers in [
+            [offer(1), Offer::MINOR_0],
+            [Offer::MINOR_0, offer(1)],
+            [offer(1), offer(2)],
+            [offer(2), offer(1)],
+        ] {
+            drop(meet(offers, kind(), settings(PATIENT), |own| own).map(Result::unwrap));
+        }
+    }
+}
+
+#[test]
+fn an_older_minor_version_is_refused_and_named() {
+    for [older, newer] in [[0, 1], [1, 0]] {
+        let mut offers = [offer(3); 2];
+        offers[older] = offer(1);
+        let [error_0, error_1] = meet(offers, group_key(), settings(HASTY), |own| own)
+            .map(|group| group.err().expect("they differ"));
+        let versions = [offers[0].version(), offers[1].version()];
+        assert_eq!(versions_of(&error_1), (versions[0], versions[1]), "{newer} is newer");
+        let text = error_0.to_string();
+        assert!(text.contains(&format!("version {} of the wire format was refused", versions[1])), "{text}");
+    }
+}
+
+#[test]
+fn ranks_do_what_all_of_them_can() {
+    let offers = [Offer::OURS, without(Capability::Shrink)];
+    let [mut group, _other] = meet(offers, group_key(), settings(PATIENT), |own| own).map(Result::unwrap);
+    let error = group.shrink().err().expect("one rank cannot");
+    assert!(matches!(error, JoinError::Incapable { rank: 1, .. }), "{error}");
+}
+
+#[test]
+fn what_a_rank_cannot_do_is_refused_at_both_ends() {
+    let messages = MessageSettings { tcp_connections: 2, ..settings(PATIENT) };
+    let offers = [Offer::OURS, without(Capability::Streams)];
+    for group in meet(offers, group_key(), messages, |own| own) {
+        let error = group.err().expect("one rank cannot");
+        assert!(matches!(error, JoinError::Incapable { rank: 1, .. }), "{error}");
+    }
+}
+
+/// Messages that are changed on their way.
+#[derive(Clone, Copy)]
+enum Changed {
+    Hello,
+    Answer,
+}
+
+#[test]
+fn capabilities_that_are_changed_on_their_way_fail_the_handshake() {
+    for kind in [group_key, key_pairs] {
+        for changed in [Changed::Hello, Changed::Answer] {
+            for word in [0, without(Capability::Shrink).word()] {
+                let [error_0, error_1] =
+                    meet([Offer::OURS; 2], kind(), settings(HASTY), |own| between(own, changed, word))
+                        .map(|group| group.err().expect("what they say was changed"));
+                let is_found = match changed {
+                    Changed::Hello => matches!(error_1, JoinError::Refused { rank: 0, .. }),
+                    Changed::Answer => matches!(error_1, JoinError::Untrusted { rank: 0, .. }),
+                };
+                assert!(is_found, "{error_1}");
+                assert!(matches!(error_0, JoinError::Missing { .. }), "{error_0}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_man_in_the_middle_who_changes_nothing_is_not_noticed() {
+    let same = Offer::OURS.word();
+    let groups =
+        meet([Offer::OURS; 2], key_pairs(), settings(PATIENT), |own| between(own, Changed::Answer, same));
+    drop(groups.map(Result::unwrap));
+}
+
+/// Puts a man in the middle between rank 0 and those who connect, who changes the capabilities on connections for notices.
+fn between(rank_0: SocketAddr, changed: Changed, word: u16) -> SocketAddr {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for inner in listener.incoming().map_while(Result::ok) {
+            // Rank 1 tries until somebody listens; this one listens before rank 0 does.
+            let outer = std::iter::repeat_with(|| TcpStream::connect(rank_0)).find_map(Result::ok);
+            thread::spawn(move || relay(&inner, &outer.expect("an endless search"), changed, word));
+        }
+    });
+    address
+}
+
+/// Relays a connection from `inner` to `outer`, and its answers.
+fn relay(inner: &TcpStream, outer: &TcpStream, changed: Changed, word: u16) -> io::Result<()> {
+    let is_of_notices = pass(inner, outer, |hello| {
+        let is_of_notices = hello[10] == Use::Notices as u8;
+        if is_of_notices && matches!(changed, Changed::Hello) {
+            hello[WORD..WORD + 2].copy_from_slice(&word.to_le_bytes());
+        }
+        is_of_notices
+    })?;
+    let answers = (outer.try_clone()?, inner.try_clone()?);
+    thread::spawn(move || -> io::Result<()> {
+        pass(&answers.0, &answers.1, |answer| {
+            if is_of_notices && matches!(changed, Changed::Answer) {
+                answer[WORD..WORD + 2].copy_from_slice(&word.to_le_bytes());
+            }
+        })?;
+        copy(&answers.0, &answers.1)
+    });
+    copy(inner, outer)
+}
+
+/// Passes a hello or an answer on, after a change.
+fn pass<R>(
+    mut from: &TcpStream,
+    mut to: &TcpStream,
+    change: impl FnOnce(&mut [u8; HELLO_BYTES]) -> R,
+) -> io::Result<R> {
+    let mut bytes = [0; HELLO_BYTES];
+    from.read_exact(&mut bytes)?;
+    let result = change(&mut bytes);
+    seal_checksum(&mut bytes);
+    to.write_all(&bytes)?;
+    Ok(result)
+}
+
+fn copy(mut from: &TcpStream, mut to: &TcpStream) -> io::Result<()> {
+    io::copy(&mut from, &mut to)?;
+    to.shutdown(std::net::Shutdown::Write)
+}
