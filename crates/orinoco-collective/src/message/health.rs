@@ -226,6 +226,11 @@ impl Health {
         is_right
     }
 
+    /// Whether this rank is connected with the members of this group, and waits for the others to say the same.
+    pub(crate) fn awaits_shrunk(&self, survivors: &Survivors) -> bool {
+        self.shrink.awaits(survivors)
+    }
+
     /// This rank makes no smaller group any more. Returns whether it does not: the group may have been formed meanwhile.
     pub(crate) fn withdraw_shrink(&mut self) -> bool {
         let has_withdrawn = self.shrink.withdraw();

@@ -174,6 +174,13 @@ impl ShrinkAgreement {
         is_right
     }
 
+    /// Whether this rank is connected with the members of this group, and waits for the others to say the same.
+    pub(super) fn awaits(&self, survivors: &Survivors) -> bool {
+        !self.has_formed
+            && self.connected.as_ref() == Some(survivors)
+            && self.survivors().as_ref() == Ok(survivors)
+    }
+
     /// Returns the progress of this rank's call.
     pub(super) fn state(&self) -> ShrinkState {
         if self.has_formed {

@@ -55,7 +55,7 @@ impl PeerLinks {
     }
 
     /// Whether the other rank has closed a connection.
-    fn is_broken(&self) -> bool {
+    pub(super) fn is_broken(&self) -> bool {
         let messages = self.messages.iter().map(|(_, connection)| connection);
         self.notices.iter().chain(messages).any(|connection| is_closed(connection.stream()))
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::contacts::Contacts;
 use super::hello::EPOCH;
-use super::join::{Interrupt, Joined, join_listed};
+use super::join::{Interrupt, Joined, PeerLinks, join_listed};
 use super::lobby::Lobby;
 use super::offer::Capability;
 use super::pulse::Pulse;
@@ -104,6 +104,8 @@ struct ShrinkCall<'g> {
     lobby: Lobby,
     /// Members with which this rank is connected.
     connected: Option<(Survivors, Joined)>,
+    /// The member that has closed its connections with this rank, and since when.
+    broken: Option<(usize, Ticks)>,
     /// Reason for which this rank could not connect last.
     fault: Option<JoinError>,
 }
@@ -132,6 +134,7 @@ impl<'g> ShrinkCall<'g> {
                 start,
                 lobby,
                 connected: None,
+                broken: None,
                 fault: None,
             }),
             false => Err(JoinError::AlreadyShrunk),
@@ -147,6 +150,7 @@ impl<'g> ShrinkCall<'g> {
                     return Ok(self.connected.expect("a rank forms what it is connected with"));
                 }
                 ShrinkState::Waiting(_) if !rest.is_zero() => {
+                    self.check_links();
                     pause(LOOK_EVERY);
                     continue;
                 }
@@ -170,6 +174,27 @@ impl<'g> ShrinkCall<'g> {
         }
     }
 
+    /// Excludes a member that has closed its connections with this rank, although the group is not formed: it could not connect with
+    /// another one, and cannot join this rank again. A member that has formed the group may leave it at once. The notice of that is on
+    /// another connection, and comes within the time in which a rank gives a sign of life.
+    fn check_links(&mut self) {
+        let Some((survivors, joined)) = &self.connected else { return };
+        let broken = joined.links.iter().position(PeerLinks::is_broken);
+        let broken = broken.map(|rank| survivors.members[rank].rank);
+        self.broken = match (broken, self.broken) {
+            (Some(rank), Some((known, since))) if rank == known => Some((rank, since)),
+            (broken, _) => broken.map(|rank| (rank, Ticks::now())),
+        };
+        let is_late = |(_, since): &(usize, Ticks)| Ticks::now().since(*since) >= self.settings.silence;
+        if let Some((rank, _)) = self.broken.filter(is_late) {
+            self.pulse.health(|health| {
+                if health.awaits_shrunk(survivors) {
+                    health.fail(rank, FailureCause::Ended);
+                }
+            });
+        }
+    }
+
     /// Connects with the other members, unless they turn out to be others.
     fn connect(&mut self, survivors: Survivors, rest: Duration) {
         let (pulse, members) = (Arc::clone(self.pulse), survivors.clone());
@@ -184,7 +209,7 @@ impl<'g> ShrinkCall<'g> {
         match join_listed(&mut self.lobby, listed, &settings, Some(Arc::clone(&interrupt))) {
             Ok(joined) => {
                 if self.pulse.health(|health| health.connect_shrunk(&survivors)) {
-                    (self.connected, self.fault) = (Some((survivors, joined)), None);
+                    (self.connected, self.broken, self.fault) = (Some((survivors, joined)), None, None);
                 }
             }
             Err(why) if !interrupt() => {
@@ -206,4 +231,77 @@ impl<'g> ShrinkCall<'g> {
 /// Members by their numbers in the old group.
 fn old_ranks(survivors: &Survivors) -> Vec<usize> {
     survivors.members.iter().map(|member| member.rank).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+    use std::thread;
+
+    use super::*;
+    use crate::{GroupKey, ReduceOp, Rendezvous, Security, TcpSettings};
+
+    const RANKS: usize = 4;
+
+    fn settings() -> MessageSettings {
+        let (deadline, silence) = (Duration::from_secs(40), Duration::from_secs(1));
+        MessageSettings { deadline, silence, ..MessageSettings::default() }
+    }
+
+    /// Part of a rank that connects with the others, closes these connections, and says nothing of it. It goes on to give signs of life.
+    fn connects_and_breaks_off(group: &TcpGroup) {
+        let tcp = group.transport();
+        let mut call = ShrinkCall::begin(&tcp.contacts, &tcp.pulse, group.rank(), RANKS, settings()).unwrap();
+        let survivors = loop {
+            match tcp.pulse.health(|health| health.shrink_state()) {
+                ShrinkState::Ready(survivors) => break survivors,
+                _ => pause(LOOK_EVERY),
+            }
+        };
+        let listed = call.contacts.listed(group.rank(), &survivors);
+        join_listed(&mut call.lobby, listed, &settings(), None).map(drop).unwrap();
+    }
+
+    #[test]
+    fn a_member_that_breaks_off_is_excluded_long_before_the_deadline() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("meeting");
+        let security = Security::GroupKey(GroupKey::generate().unwrap());
+        let end = Barrier::new(RANKS - 1);
+        let run = |rank: usize| {
+            let messages = settings();
+            let settings = TcpSettings { security: security.clone(), messages };
+            let mut group = TcpGroup::join(&Rendezvous::File(path.clone()), rank, RANKS, settings).unwrap();
+            match rank {
+                // It leaves.
+                0 => None,
+                2 => {
+                    connects_and_breaks_off(&group);
+                    end.wait();
+                    None
+                }
+                _ => {
+                    let start = Ticks::now();
+                    let mut smaller = group.shrink().unwrap();
+                    let took = Ticks::now().since(start);
+                    let mut sum = [rank as u64];
+                    smaller.all_reduce(ReduceOp::Sum, &mut sum).unwrap();
+                    end.wait();
+                    Some((smaller.ranks(), sum[0], took < messages.deadline / 2))
+                }
+            }
+        };
+        thread::scope(|scope| {
+            let ranks: Vec<_> = (0..RANKS)
+                .map(|rank| {
+                    scope.spawn({
+                        let run = &run;
+                        move || run(rank)
+                    })
+                })
+                .collect();
+            let found: Vec<_> = ranks.into_iter().map(|rank| rank.join().unwrap()).collect();
+            assert_eq!(found, [None, Some((2, 4, true)), None, Some((2, 4, true))]);
+        });
+    }
 }
