@@ -34,6 +34,8 @@ use crate::message::{
     TCP_CONNECTIONS_MAX, Transport, VOTING_RANKS_MAX,
 };
 use crate::{JoinError, Topology};
+use join::check_capability;
+use offer::Capability;
 
 pub(crate) use bundle::Bundle;
 pub(crate) use connection::Connection;
@@ -138,8 +140,9 @@ impl Joined {
         settings: &MessageSettings,
     ) -> Result<(Arc<Pulse>, Vec<Vec<Connection>>), JoinError> {
         self.check_capabilities(settings)?;
+        let has_machines = check_capability(&self.capabilities(), Capability::Machines).is_ok();
         let (notices, messages) = self.links.into_iter().map(PeerLinks::into_parts).unzip();
-        let pulse = Pulse::start(rank, epoch, notices, settings).map_err(JoinError::System)?;
+        let pulse = Pulse::start(rank, epoch, notices, has_machines, settings).map_err(JoinError::System)?;
         Ok((pulse, messages))
     }
 }
@@ -232,6 +235,10 @@ impl Transport for Tcp {
 
     fn keeps_whole(&self, peer: usize) -> bool {
         self.links[peer].as_ref().is_some_and(|link| link.bundle.keeps_whole())
+    }
+
+    fn has_machines(&self) -> bool {
+        self.pulse.has_machines()
     }
 
     fn health<R>(&self, look: impl FnOnce(&mut Health) -> R) -> R {

@@ -1,4 +1,4 @@
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 /// Ranks of a communicator: how many there are, which share a board, and how a vector is divided among them.
 ///
@@ -59,6 +59,12 @@ impl Topology {
     /// Ranks on the board of `rank`, in order.
     pub(crate) fn on_board_of(&self, rank: usize) -> Vec<usize> {
         (0..self.ranks()).filter(|other| self.boards[*other] == self.boards[rank]).collect()
+    }
+
+    /// The lowest rank on the board of each rank.
+    pub(crate) fn first_ranks(&self) -> Vec<usize> {
+        let mut first = HashMap::new();
+        self.boards.iter().enumerate().map(|(rank, board)| *first.entry(board).or_insert(rank)).collect()
     }
 
     /// The lowest rank of each board, in order.

@@ -172,6 +172,13 @@ impl Transport for ClusterTransport {
         }
     }
 
+    fn has_machines(&self) -> bool {
+        match &self.messages {
+            Messages::Tcp(tcp) => tcp.has_machines(),
+            Messages::Rdma(rdma) => rdma.has_machines(),
+        }
+    }
+
     fn health<R>(&self, look: impl FnOnce(&mut Health) -> R) -> R {
         match &self.messages {
             Messages::Tcp(tcp) => tcp.health(look),

@@ -15,6 +15,9 @@ pub(super) struct RankClocks {
     sending: Vec<f64>,
     receiving: Vec<f64>,
     working: Vec<f64>,
+    /// Time until which each board's link to other boards is busy, out and in, at the place of the board's first rank: its ranks share it.
+    uplink: Vec<f64>,
+    downlink: Vec<f64>,
     /// Cores of each machine, where ranks share them.
     cores: Vec<Vec<Core>>,
 }
@@ -28,6 +31,8 @@ impl RankClocks {
             sending: vec![0.0; ranks],
             receiving: vec![0.0; ranks],
             working: vec![0.0; ranks],
+            uplink: vec![0.0; ranks],
+            downlink: vec![0.0; ranks],
             cores: costs.cores.iter().flat_map(|of| &of.cores).map(idle).collect(),
         }
     }
@@ -64,6 +69,7 @@ impl RankClocks {
         let mut simulation = Simulation {
             pieces,
             topology,
+            boards: topology.first_ranks(),
             sizes,
             costs,
             unseen: vec![Some(Vec::new()); ranks],
@@ -91,6 +97,8 @@ impl RankClocks {
 struct Simulation<'a> {
     pieces: &'a [Vec<Schedule>],
     topology: &'a Topology,
+    /// The first rank on the board of each rank.
+    boards: Vec<usize>,
     sizes: Sizes,
     costs: &'a Costs,
     clocks: &'a mut RankClocks,
@@ -195,9 +203,14 @@ impl Simulation<'_> {
         let (occupancy, latency, work) =
             (link.occupancy.at(bytes), link.latency.at(bytes), link.send.at(bytes));
         let first_byte = (latency - occupancy.max(link.receive.at(bytes))).max(0.0);
-        let end = self.work(rank, at.max(self.clocks.sending[rank]), work);
+        let uplink = self.is_between_boards(rank, send.peer).then_some(self.boards[rank]);
+        let free = uplink.map_or(0.0, |board| self.clocks.uplink[board]).max(self.clocks.sending[rank]);
+        let end = self.work(rank, at.max(free), work);
         let start = end - work;
         self.clocks.sending[rank] = start + occupancy.max(work);
+        if let Some(board) = uplink {
+            self.clocks.uplink[board] = start + occupancy;
+        }
         self.push(start + first_byte, What::Arrive { piece, from: rank, to: send.peer, bytes });
         self.messages += 1;
         self.clocks.sending[rank]
@@ -212,9 +225,14 @@ impl Simulation<'_> {
         let (occupancy, work) = (link.occupancy.at(bytes), link.receive.at(bytes));
         // The shorter of the two ends with the longer one.
         let longest = occupancy.max(work);
-        let through_port = (at + longest - occupancy).max(self.clocks.receiving[to]) + occupancy;
+        let downlink = self.is_between_boards(from, to).then_some(self.boards[to]);
+        let free = downlink.map_or(0.0, |board| self.clocks.downlink[board]).max(self.clocks.receiving[to]);
+        let through_port = (at + longest - occupancy).max(free) + occupancy;
         let copied = self.work(to, at + longest - work, work);
         self.clocks.receiving[to] = through_port;
+        if let Some(board) = downlink {
+            self.clocks.downlink[board] = through_port;
+        }
         self.mailboxes[piece][to].push((from, through_port.max(copied)));
         if self.progress[piece][to].is_waiting {
             let pieces = self.pieces;
@@ -293,6 +311,10 @@ impl Simulation<'_> {
 
     fn bytes(&self, region: Region) -> usize {
         region.len * if region.buffer.is_partial() { self.sizes.accumulator } else { self.sizes.element }
+    }
+
+    fn is_between_boards(&self, one: usize, other: usize) -> bool {
+        self.boards[one] != self.boards[other]
     }
 
     fn link(&self, from: usize, to: usize) -> &LinkCosts {

@@ -382,11 +382,8 @@ impl<T: Transport> MessageGroup<T> {
     }
 
     pub(super) fn rules(&self) -> Rules {
-        Rules { order: self.settings.order, piece_bytes: self.settings.piece_bytes }
-    }
-
-    pub(super) fn topology(&self) -> &Topology {
-        &self.topology
+        let MessageSettings { order, piece_bytes, .. } = self.settings;
+        Rules { order, piece_bytes, has_machines: self.transport.has_machines() }
     }
 
     pub(super) fn epoch(&self) -> u32 {
@@ -397,9 +394,9 @@ impl<T: Transport> MessageGroup<T> {
         self.tuned.as_ref()
     }
 
-    /// Chooses by these figures from now on. All ranks do so between the same two operations.
-    pub(super) fn set_tuned(&mut self, tuned: Tuned) {
-        self.topology = self.topology.clone().with_weights(tuned.choices.weights().to_vec());
+    /// Chooses by these figures from now on, with the ranks on these boards. All ranks do so between the same two operations.
+    pub(super) fn set_tuned(&mut self, tuned: Tuned, boards: &Topology) {
+        self.topology = boards.clone().with_weights(tuned.choices.weights().to_vec());
         self.tuned = Some(tuned);
         self.plans.clear();
     }

@@ -272,7 +272,8 @@ fn choices_by_any_figures_are_exact_to_the_bit() {
         let rng = simulator.rng();
         let ranks = rng.usize(1..6);
         let words: Vec<u64> = (0..Figures::words_of(ranks)).map(|_| rng.u64(..) >> rng.u32(..64)).collect();
-        let rules = Rules { order: Order::Reproducible, piece_bytes: 1 << rng.u32(6..14) };
+        let rules =
+            Rules { order: Order::Reproducible, piece_bytes: 1 << rng.u32(6..14), has_machines: true };
         let choices = Choices::priced(&Figures::from_words(ranks, &words), rules);
         // Clearly different weights are rare by chance.
         let weights = if rng.bool() { choices.weights().to_vec() } else { (1..=ranks as u32).collect() };

@@ -31,6 +31,12 @@ pub trait Transport {
         None
     }
 
+    /// Whether all ranks of the group choose algorithms by the machines on which ranks are, once the group is tuned: ranks of the previous
+    /// version do not.
+    fn has_machines(&self) -> bool {
+        false
+    }
+
     /// Registers memory for direct access by the device. It stays registered until the transport is dropped, or until the first call of this after
     /// the last other `Arc` of the memory was dropped.
     ///

@@ -172,12 +172,13 @@ impl<T: Transport> MessageGroup<T> {
 
     /// Takes over the figures of rank 0, and its choices. The other ranks have no figures.
     fn agree(&mut self, figures: Option<Figures>) -> Result<(), CollectiveError> {
-        let (ranks, topology, rules) = (self.ranks(), self.topology().clone(), self.rules());
+        let (ranks, rules) = (self.ranks(), self.rules());
         let is_first = self.rank() == 0;
         let own = figures.filter(|_| is_first).map(|figures| (figures.to_words(), figures));
         let mut words = own.as_ref().map_or_else(|| vec![0; Figures::words_of(ranks)], |own| own.0.clone());
         self.broadcast(0, &mut words)?;
         let figures = own.map_or_else(|| Figures::from_words(ranks, &words), |own| own.1);
+        let topology = rules.boards(&figures);
         let mut choices = if is_first {
             Choices::priced(&figures, rules).to_words()
         } else {
@@ -186,7 +187,7 @@ impl<T: Transport> MessageGroup<T> {
         self.broadcast(0, &mut choices)?;
         let choices = Choices::from_words(&choices, &topology, rules.order);
         let choices = choices.ok_or_else(|| self.unexpected(0))?;
-        self.set_tuned(Tuned { figures, choices });
+        self.set_tuned(Tuned { figures, choices }, &topology);
         Ok(())
     }
 
@@ -500,11 +501,12 @@ fn cores() -> u64 {
     (0..64).filter(|core| allowed.is_set(*core)).fold(0, |cores, core| cores | 1 << core)
 }
 
-/// Number of the machine on which this process runs, equal for all its processes. Where the system does not say, each process counts as
-/// a machine of its own.
+/// Number of the machine on which this process runs, equal for all its processes: of the kernel's boot id, or else of the host name. Where
+/// there is neither, each process counts as a machine of its own.
 fn machine() -> u64 {
-    let boot = std::fs::read("/proc/sys/kernel/random/boot_id");
-    let name = boot.unwrap_or_else(|_| std::process::id().to_le_bytes().to_vec());
+    let names = ["/proc/sys/kernel/random/boot_id", "/etc/hostname"];
+    let found = names.into_iter().find_map(|path| std::fs::read(path).ok().filter(|name| !name.is_empty()));
+    let name = found.unwrap_or_else(|| std::process::id().to_le_bytes().to_vec());
     // Two halves: 32 bits of a checksum alone could be equal for two machines by chance.
     let (first, second) = name.split_at(name.len() / 2);
     u64::from(crc32c::crc32c(first)) << 32 | u64::from(crc32c::crc32c(second))

@@ -127,6 +127,10 @@ impl Transport for Rdma {
         }
     }
 
+    fn has_machines(&self) -> bool {
+        self.pulse.has_machines()
+    }
+
     fn health<R>(&self, look: impl FnOnce(&mut Health) -> R) -> R {
         self.pulse.health(look)
     }

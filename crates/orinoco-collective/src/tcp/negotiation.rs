@@ -9,7 +9,11 @@ use super::hello::{EPOCH, HELLO_BYTES, Use, seal_checksum};
 use super::join::join_with;
 use super::offer::{Capability, Offer};
 use super::{Rendezvous, TcpGroup, TcpSettings};
-use crate::{Communicator, GroupKey, JoinError, KeyPair, MessageSettings, ReduceOp, Security, WireVersion};
+use crate::tuning::Figures;
+use crate::{
+    Algorithm, Collective, Communicator, DataType, GroupKey, JoinError, KeyPair, MessageSettings, Order,
+    ReduceOp, Security, WireVersion,
+};
 
 /// Place of the capabilities in a hello and in its answer.
 const WORD: usize = 28;
@@ -127,6 +131,51 @@ fn what_a_rank_cannot_do_is_refused_at_both_ends() {
     for group in meet(offers, group_key(), messages, |own| own) {
         let error = group.err().expect("one rank cannot");
         assert!(matches!(error, JoinError::Incapable { rank: 1, .. }), "{error}");
+    }
+}
+
+/// Sums vectors of these lengths in a group of two machines with two ranks each, as figures tell rank 0. Returns the algorithms of each rank.
+fn sum_on_two_machines(offers: [Offer; 4], lengths: &[usize]) -> Vec<Vec<Algorithm>> {
+    let messages = MessageSettings { order: Order::Fast, ..settings(PATIENT) };
+    let list = Rendezvous::List((0..4).map(|_| address()).collect());
+    let run = |rank: usize| {
+        let settings = TcpSettings { security: Security::Plaintext, messages };
+        let joined = join_with(offers[rank], &list, rank, 4, &settings).unwrap();
+        let mut group = TcpGroup::of(joined, rank, EPOCH, messages).unwrap();
+        group.tune(Some(&Figures::of_machines(2, 2))).unwrap();
+        let algorithm = |count: &usize| {
+            // Exact in every order: whole numbers below 2^24.
+            let mut sum: Vec<f32> = (0..*count).map(|at| (rank * 1000 + at % 1000) as f32).collect();
+            group.all_reduce(ReduceOp::Sum, &mut sum).unwrap();
+            assert!(sum.iter().enumerate().all(|(at, sum)| *sum == (6000 + 4 * (at % 1000)) as f32));
+            group.explain(&Collective::AllReduce { count: *count }, DataType::F32).unwrap().chosen
+        };
+        lengths.iter().map(algorithm).collect()
+    };
+    thread::scope(|scope| {
+        let ranks: Vec<_> = (0..4)
+            .map(|rank| {
+                scope.spawn({
+                    let run = &run;
+                    move || run(rank)
+                })
+            })
+            .collect();
+        ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
+    })
+}
+
+#[test]
+fn ranks_of_two_machines_reduce_on_two_levels_if_all_know_the_machines() {
+    let lengths = [1, 100, 2000, 1 << 18];
+    let all = sum_on_two_machines([Offer::OURS; 4], &lengths);
+    assert_eq!(all[0][..3], [Algorithm::TwoLevel; 3]);
+    assert!(all.iter().all(|rank| *rank == all[0]), "{all:?}");
+    for rank in [0, 3] {
+        let mut offers = [Offer::OURS; 4];
+        offers[rank] = Offer::MINOR_0;
+        let all = sum_on_two_machines(offers, &lengths);
+        assert!(all.iter().all(|rank| *rank == all[0] && !rank.contains(&Algorithm::TwoLevel)), "{all:?}");
     }
 }
 

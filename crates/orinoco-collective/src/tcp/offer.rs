@@ -9,7 +9,8 @@
 //! | 1 | several connections for messages | a group with `tcp_connections` above 1 is refused |
 //! | 2 | votes of uniform groups | a uniform group is refused |
 //! | 3 | messages with a checksum instead of encryption | a group with `tcp_encryption = false` is refused |
-//! | 4-11 | none yet: 0, and ignored | - |
+//! | 4 | algorithms that depend on the machines of the ranks, which tuned groups know | a tuned group treats all ranks as if each had a machine of its own |
+//! | 5-11 | none yet: 0, and ignored | - |
 //!
 //! A rank of minor version 0 sends 0 and has all of bits 0 to 3. CRC32C, authentication and AES-256-GCM are no capabilities: every
 //! rank has them.
@@ -32,6 +33,7 @@ pub(crate) enum Capability {
     Streams = 1,
     Uniform = 2,
     Checksums = 3,
+    Machines = 4,
 }
 
 impl fmt::Display for Capability {
@@ -41,6 +43,7 @@ impl fmt::Display for Capability {
             Self::Streams => "`tcp_connections` above 1",
             Self::Uniform => "uniform groups",
             Self::Checksums => "`tcp_encryption = false`",
+            Self::Machines => "algorithms by machine",
         })
     }
 }
@@ -53,7 +56,7 @@ impl Capabilities {
     /// Those of every rank of minor version 0.
     const OF_MINOR_0: Self = Self(0b1111);
     /// Those of this build.
-    const OURS: Self = Self(0b1111);
+    const OURS: Self = Self(0b11111);
 
     pub(crate) fn has(self, capability: Capability) -> bool {
         self.0 & 1 << capability as u8 != 0

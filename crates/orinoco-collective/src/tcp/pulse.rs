@@ -21,6 +21,7 @@ pub(crate) struct Pulse {
     epoch: u32,
     origin: Ticks,
     silence: Duration,
+    has_machines: bool,
     /// Raised when there are notices to send, or when the group is left.
     wake: OwnedFd,
     /// Raised when a rank has failed, for the thread that waits in an operation.
@@ -35,6 +36,7 @@ impl Pulse {
         rank: usize,
         epoch: u32,
         connections: Vec<Option<Connection>>,
+        has_machines: bool,
         settings: &MessageSettings,
     ) -> std::io::Result<Arc<Self>> {
         let silence = settings.silence;
@@ -44,6 +46,7 @@ impl Pulse {
             epoch,
             origin: Ticks::now(),
             silence,
+            has_machines,
             wake: flag()?,
             failed: flag()?,
             watching: Mutex::new(Vec::new()),
@@ -56,6 +59,11 @@ impl Pulse {
             worker.run();
         })?;
         Ok(pulse)
+    }
+
+    /// Whether all ranks choose algorithms by the machines on which ranks are.
+    pub(crate) fn has_machines(&self) -> bool {
+        self.has_machines
     }
 
     /// Becomes readable when a rank has failed.

@@ -71,7 +71,7 @@ impl Victim {
 
 fn pulse() -> Arc<Pulse> {
     let settings = MessageSettings { silence: Duration::from_secs(1), ..MessageSettings::default() };
-    Pulse::start(0, 0, vec![None, None], &settings).unwrap()
+    Pulse::start(0, 0, vec![None, None], false, &settings).unwrap()
 }
 
 fn target(region: &str, offset: u64) -> Target {

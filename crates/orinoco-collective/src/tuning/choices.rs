@@ -34,6 +34,18 @@ pub(crate) struct Choices {
 pub(crate) struct Rules {
     pub(crate) order: Order,
     pub(crate) piece_bytes: usize,
+    /// Whether all ranks know on which machines the others are.
+    pub(crate) has_machines: bool,
+}
+
+impl Rules {
+    /// The ranks on their machines, as all ranks with equal figures see it.
+    pub(crate) fn boards(self, figures: &Figures) -> Topology {
+        match self.has_machines {
+            true => figures.boards(),
+            false => Topology::flat(figures.ranks()),
+        }
+    }
 }
 
 impl Choices {
@@ -188,10 +200,10 @@ fn size(bytes: usize) -> usize {
     (exponent - EXPONENT_MIN) as usize
 }
 
-/// The ranks, with slices that are weighted by the rates of their links if these differ clearly and it makes a long all-reduce faster.
+/// The ranks on their machines, with slices that are weighted by the rates of their links if these differ clearly and it makes a long all-reduce faster.
 fn topology(figures: &Figures, rules: Rules) -> Topology {
     let ranks = figures.ranks();
-    let flat = Topology::flat(ranks);
+    let equal = rules.boards(figures);
     // That of its fastest link: every rank has a slow link to a slow rank.
     let rate = |rank: usize| {
         let others = (0..ranks).filter(move |other| *other != rank);
@@ -201,10 +213,10 @@ fn topology(figures: &Figures, rules: Rules) -> Topology {
     let fastest = rates.iter().copied().fold(0.0, f64::max);
     let slowest = rates.iter().copied().fold(f64::INFINITY, f64::min);
     if ranks < 3 || fastest < slowest * RATES_RATIO_MIN {
-        return flat;
+        return equal;
     }
     let weight = |rate: &f64| ((rate / fastest * WEIGHT_MAX).round() as u32).max(1);
-    let weighted = flat.clone().with_weights(rates.iter().map(weight).collect());
+    let weighted = equal.clone().with_weights(rates.iter().map(weight).collect());
     let f32s = 1;
     let costs = figures.costs(f32s);
     let seconds = |topology: &Topology| {
@@ -212,7 +224,7 @@ fn topology(figures: &Figures, rules: Rules) -> Topology {
         let price = price(&collective, Algorithm::TwoShot, topology, sizes(f32s, rules), &costs);
         price.map_or(f64::INFINITY, |price| price.seconds)
     };
-    if seconds(&weighted) * GAIN_MIN < seconds(&flat) { weighted } else { flat }
+    if seconds(&weighted) * GAIN_MIN < seconds(&equal) { weighted } else { equal }
 }
 
 #[cfg(test)]
@@ -222,7 +234,7 @@ mod tests {
     use super::super::figures::MESSAGE_BYTES;
     use super::*;
 
-    const RULES: Rules = Rules { order: Order::Reproducible, piece_bytes: 512 << 10 };
+    const RULES: Rules = Rules { order: Order::Reproducible, piece_bytes: 512 << 10, has_machines: true };
 
     /// Figures of links that all cost this much.
     fn figures(ranks: usize, latency: u64, nanos_per_kib: u64) -> Figures {
@@ -273,6 +285,40 @@ mod tests {
         assert!(weights[3] < weights[0] / 4 && weights[..3] == [weights[0]; 3], "{weights:?}");
     }
 
+    /// Sizes in bytes of the all-reduces that are carried out on two levels.
+    fn on_two_levels(figures: &Figures, rules: Rules) -> Vec<usize> {
+        let choices = Choices::priced(figures, rules);
+        let sizes = (EXPONENT_MIN..=EXPONENT_MAX).map(|exponent| 1 << exponent);
+        sizes.filter(|bytes| chosen(&choices, *bytes) == Algorithm::TwoLevel).collect()
+    }
+
+    #[test]
+    fn ranks_of_two_machines_reduce_on_two_levels_where_that_is_cheaper() {
+        let fast = Rules { order: Order::Fast, ..RULES };
+        for ranks_of_each in 2..=4 {
+            let figures = Figures::of_machines(2, ranks_of_each);
+            let two_level = on_two_levels(&figures, fast);
+            assert!(two_level.starts_with(&[8, 16, 32, 64, 128, 256, 512, 1024]), "{two_level:?}");
+            let costs = figures.costs(1);
+            for exponent in EXPONENT_MIN..=EXPONENT_MAX {
+                let is_cheapest =
+                    cheapest(3, 1, exponent, &figures.boards(), fast, &costs) == Algorithm::TwoLevel;
+                // Between two sizes with one choice, prices are not looked at.
+                assert!(
+                    is_cheapest == two_level.contains(&(1 << exponent)) || exponent % 2 == 0,
+                    "{exponent}"
+                );
+            }
+            assert!(on_two_levels(&figures, RULES).is_empty(), "another order than that of the tree");
+            let unknown = Rules { has_machines: false, ..fast };
+            assert!(on_two_levels(&figures, unknown).is_empty(), "not all ranks know the machines");
+        }
+        for alone in [Figures::of_machines(1, 4), Figures::of_machines(4, 1)] {
+            assert!(on_two_levels(&alone, fast).is_empty(), "no two levels");
+            assert_eq!(fast.boards(&alone), Topology::flat(4));
+        }
+    }
+
     #[test]
     fn sizes_belong_to_the_nearest() {
         assert_eq!([0, 8, 10, 11, 16].map(size), [0, 0, 0, 1, 1]);
@@ -290,7 +336,7 @@ mod tests {
             seed in prop::collection::vec(prop_oneof![Just(0), Just(u64::MAX), 0..100_000_u64, any::<u64>()], 64),
         ) {
             let order = if is_fast { Order::Fast } else { Order::Reproducible };
-            let rules = Rules { order, piece_bytes: 512 << 10 };
+            let rules = Rules { order, ..RULES };
             let words: Vec<u64> = seed.iter().copied().cycle().take(Figures::words_of(ranks)).collect();
             let figures = Figures::from_words(ranks, &words);
             prop_assert_eq!(&Figures::from_words(ranks, &figures.to_words()), &figures);

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use crate::DataType;
 use crate::cost::{Cores, Costs, Curve, LinkCosts, Links};
+use crate::{DataType, Topology};
 
 /// Bytes of the messages that are measured.
 pub(crate) const MESSAGE_BYTES: [usize; 7] = [8, 512, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20];
@@ -257,20 +257,58 @@ impl Figures {
         }
     }
 
+    /// Figures of machines with so many ranks each. Links within a machine take 5 us and have 4 GB/s, those between machines 200 us and
+    /// 100 MB/s, and keep a processor busy for 1 us and 5 us per message.
+    #[cfg(test)]
+    pub(crate) fn of_machines(machines: u64, ranks_of_each: u64) -> Self {
+        let ranks = machines * ranks_of_each;
+        let mut words = Vec::new();
+        for rank in 0..ranks {
+            let machine = rank / ranks_of_each;
+            words.extend([machine, 1 << (rank % ranks_of_each), 0]);
+            words.extend([100; 4 * (1 + REDUCED_TYPES.len())]);
+            for other in 0..ranks {
+                let is_within = other / ranks_of_each == machine;
+                let (latency, per_kib, work) =
+                    if is_within { (5_000, 250, 1_000) } else { (200_000, 10_000, 5_000) };
+                let curve = |start: u64| MESSAGE_BYTES.map(|bytes| start + bytes as u64 * per_kib / 1024);
+                let busy = [work; MESSAGE_BYTES.len()];
+                words.extend([curve(latency), curve(work), busy, busy].concat());
+            }
+        }
+        Self::from_words(usize::try_from(ranks).expect("few ranks"), &words)
+    }
+
+    /// The ranks on their machines: a board for each machine. If all are on one machine, they share no link, and each counts as a board of
+    /// its own.
+    pub(crate) fn boards(&self) -> Topology {
+        let machines = self.machines();
+        match machines.iter().all(|machine| *machine == 0) {
+            true => Topology::flat(machines.len()),
+            false => Topology::of_boards(machines),
+        }
+    }
+
+    /// The machine of each rank, numbered from 0 in the order of their first ranks.
+    fn machines(&self) -> Vec<usize> {
+        let mut names: Vec<u64> = Vec::new();
+        let number = |rank: &RankFigures| {
+            names.iter().position(|name| *name == rank.machine).unwrap_or_else(|| {
+                names.push(rank.machine);
+                names.len() - 1
+            })
+        };
+        self.ranks.iter().map(number).collect()
+    }
+
     /// The cores of each machine, if some have fewer than ranks.
     fn cores(&self) -> Option<Cores> {
-        let mut names: Vec<u64> = Vec::new();
-        let (mut machines, mut cores, mut ranks) = (Vec::new(), Vec::new(), Vec::new());
-        for rank in &self.ranks {
-            let machine = names.iter().position(|name| *name == rank.machine).unwrap_or(names.len());
-            if machine == names.len() {
-                names.push(rank.machine);
-                cores.push(0);
-                ranks.push(0);
-            }
-            cores[machine] |= rank.cores;
-            ranks[machine] += 1;
-            machines.push(machine);
+        let machines = self.machines();
+        let of_machines = 1 + machines.iter().copied().max().unwrap_or(0);
+        let (mut cores, mut ranks) = (vec![0; of_machines], vec![0; of_machines]);
+        for (rank, machine) in self.ranks.iter().zip(&machines) {
+            cores[*machine] |= rank.cores;
+            ranks[*machine] += 1;
         }
         let cores: Vec<usize> = cores.into_iter().map(|cores: u64| cores.count_ones() as usize).collect();
         let has_enough = cores.iter().zip(&ranks).all(|(cores, ranks)| cores >= ranks);
