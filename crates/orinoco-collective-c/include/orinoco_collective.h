@@ -220,6 +220,17 @@ OrinocoStatus orinoco_make_key(const char *key_file);
 OrinocoStatus orinoco_split(const struct OrinocoGroup *group, int64_t color, int32_t key, struct OrinocoGroup **part);
 
 /*
+ Makes a group of the ranks that are left after a failure, as ncclCommShrink does, in the order of their ranks in `group`. All ranks
+ that are left must call it, usually after an operation has failed. Ranks that have ended or left, give no signs of life or were too
+ late for an operation are left out. All ranks that are left get the same group, or an error. A group is shrunk once; after that,
+ leave it by `orinoco_leave`. The new group is independent, has the settings of the old one, and is to be left by itself.
+
+ ORINOCO_JOIN_FAILED: the other ranks go on without this one, or not all ranks that give signs of life called it before the deadline
+ of the settings; it can be called again then.
+ */
+OrinocoStatus orinoco_shrink(const struct OrinocoGroup *group, struct OrinocoGroup **smaller);
+
+/*
  Leaves a group, after all operations that were started have ended. `group` is not valid after that. NULL is ignored.
  */
 OrinocoStatus orinoco_leave(struct OrinocoGroup *group);

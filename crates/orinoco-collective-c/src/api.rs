@@ -261,6 +261,31 @@ pub unsafe extern "C" fn orinoco_split(
     })
 }
 
+/// Makes a group of the ranks that are left after a failure, as ncclCommShrink does, in the order of their ranks in `group`. All ranks
+/// that are left must call it, usually after an operation has failed. Ranks that have ended or left, give no signs of life or were too
+/// late for an operation are left out. All ranks that are left get the same group, or an error. A group is shrunk once; after that,
+/// leave it by `orinoco_leave`. The new group is independent, has the settings of the old one, and is to be left by itself.
+///
+/// ORINOCO_JOIN_FAILED: the other ranks go on without this one, or not all ranks that give signs of life called it before the deadline
+/// of the settings; it can be called again then.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn orinoco_shrink(
+    group: *const OrinocoGroup,
+    smaller: *mut *mut OrinocoGroup,
+) -> OrinocoStatus {
+    status(|| {
+        // SAFETY: the caller's pointer is what its type says.
+        let group = unsafe { at(group, "the group")? };
+        if smaller.is_null() {
+            return Err(Fault::argument("the place for the new group is NULL"));
+        }
+        let shrunk = Box::into_raw(Box::new(group.shrink()?));
+        // SAFETY: as above, and it is not NULL.
+        unsafe { smaller.write(shrunk) };
+        Ok(())
+    })
+}
+
 /// Leaves a group, after all operations that were started have ended. `group` is not valid after that. NULL is ignored.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn orinoco_leave(group: *mut OrinocoGroup) -> OrinocoStatus {

@@ -76,6 +76,12 @@ impl OrinocoGroup {
         Ok(part.map(Self::new))
     }
 
+    /// Makes a group of the ranks that are left, after all operations that were started.
+    pub(crate) fn shrink(&self) -> Result<Self, Fault> {
+        let smaller = self.run(move |group| Ok(group.shrink()))??;
+        Ok(Self::new(smaller))
+    }
+
     /// Starts an operation in the background.
     pub(crate) fn start(
         &self,
@@ -135,6 +141,13 @@ impl AnyGroup {
         Ok(match self {
             Self::Shm(group) => group.split(color, key)?.map(|group| Self::Shm(Box::new(group))),
             Self::Tcp(group) => group.split(color, key)?.map(|group| Self::Tcp(Box::new(group))),
+        })
+    }
+
+    fn shrink(&mut self) -> Result<Self, JoinError> {
+        Ok(match self {
+            Self::Shm(group) => Self::Shm(Box::new(group.shrink()?)),
+            Self::Tcp(group) => Self::Tcp(Box::new(group.shrink()?)),
         })
     }
 

@@ -190,6 +190,32 @@ static void check_split(OrinocoGroup *group) {
   CHECK(orinoco_split(group, 0, 0, NULL) == ORINOCO_INVALID_ARGUMENT);
 }
 
+/* The last rank leaves, and the others go on without it: once on the caller's thread, once on that of the queue. */
+static void check_shrink(OrinocoGroup *group) {
+  OrinocoGroup *part = NULL, *smaller = NULL;
+  CHECK(orinoco_shrink(NULL, &smaller) == ORINOCO_INVALID_ARGUMENT);
+  CHECK(orinoco_shrink(group, NULL) == ORINOCO_INVALID_ARGUMENT);
+  MUST(orinoco_split(group, 0, 0, &part));
+  if (ranks > 1 && rank == ranks - 1) {
+    MUST(orinoco_leave(part));
+    MUST(orinoco_barrier(group, NULL));
+    return;
+  }
+  uint32_t sum = (uint32_t)rank;
+  OrinocoStatus status = orinoco_all_reduce(part, &sum, &sum, 1, ORINOCO_U32, ORINOCO_SUM, NULL);
+  CHECK(status == (ranks > 1 ? ORINOCO_EPOCH_FAILED : ORINOCO_OK));
+  MUST(orinoco_shrink(part, &smaller));
+  CHECK(orinoco_shrink(part, &smaller) == ORINOCO_JOIN_FAILED);
+  MUST(orinoco_leave(part));
+  size_t left = ranks > 1 ? ranks - 1 : 1;
+  CHECK(orinoco_ranks(smaller) == left && orinoco_rank(smaller) == rank);
+  sum = (uint32_t)rank;
+  MUST(orinoco_all_reduce(smaller, &sum, &sum, 1, ORINOCO_U32, ORINOCO_SUM, NULL));
+  CHECK(sum == left * (left - 1) / 2);
+  MUST(orinoco_leave(smaller));
+  MUST(orinoco_barrier(group, NULL));
+}
+
 static char record[1 << 16];
 
 /* Whether the flight record has a text. */
@@ -246,11 +272,13 @@ int main(int argc, char **argv) {
   check_uniform(group);
   check_uneven(group);
   check_split(group);
+  check_shrink(group);
   check_int8(group);
   check_messages_and_background(group);
   check_many(group);
   check_record(group);
   check_split(group);
+  check_shrink(group);
   check_errors(group);
   MUST(orinoco_leave(group));
   MUST(orinoco_leave(NULL));

@@ -8,6 +8,7 @@
 //!
 //! All reductions are in the order of the reduction tree, so results have the same bits for every size.
 
+mod agreement;
 mod arm;
 mod cores;
 #[cfg(all(test, shuttle))]
@@ -20,6 +21,7 @@ mod messages;
 mod operations;
 mod remote;
 mod segment;
+mod shrink;
 mod single_copy;
 mod split;
 mod sync;
@@ -41,6 +43,7 @@ use crate::recorder::Recorder;
 use crate::{
     CollectiveError, Communicator, Element, FailureCause, FlightRecord, JoinError, ReduceOp, Statistics,
 };
+use agreement::Agreement;
 use life::Life;
 use member::Member;
 use operations::{
@@ -78,6 +81,8 @@ pub struct ShmGroup {
     /// Least bytes of a vector that ranks read directly from one another; `None` if they may not.
     single_copy_bytes: Option<usize>,
     waiting: Waiting,
+    /// This rank's part in making a smaller group, once it was called for.
+    shrinking: Option<Box<Agreement>>,
     _life: Life,
 }
 
@@ -115,15 +120,25 @@ impl ShmGroup {
         ranks: usize,
         settings: Settings,
     ) -> Result<Self, JoinError> {
-        let life = Life::start(Arc::clone(&segment), rank, settings.silence);
-        let mut group = Self::new(segment, rank, ranks, settings, life);
-        group.path = absolute;
+        let mut group = Self::start(segment, absolute, rank, ranks, settings);
         if settings.single_copy {
             group.probe_single_copy()?;
             // Its operations are not the caller's.
             group.waiting.recorder = Recorder::new(rank, ranks);
         }
         Ok(group)
+    }
+
+    /// Creates the group of ranks that have met in a segment, and gives signs of life. Vectors are not read from other ranks.
+    fn start(
+        segment: Arc<Segment>,
+        absolute: PathBuf,
+        rank: usize,
+        ranks: usize,
+        settings: Settings,
+    ) -> Self {
+        let life = Life::start(Arc::clone(&segment), rank, settings.silence);
+        Self { path: absolute, ..Self::new(segment, rank, ranks, settings, life) }
     }
 
     fn new(segment: Arc<Segment>, rank: usize, ranks: usize, settings: Settings, life: Life) -> Self {
@@ -141,6 +156,7 @@ impl ShmGroup {
             messages: vec![PieceCounts::default(); ranks],
             single_copy_bytes: None,
             waiting: Waiting::new(rank, ranks, cores, settings, life.clock_ms()),
+            shrinking: None,
             _life: life,
         }
     }

@@ -128,6 +128,17 @@ class Group:
         check(lib.orinoco_split(self._pointer, lib.ORINOCO_NO_COLOR if color is None else color, key, place))
         return None if place[0] == ffi.NULL else Group(place[0])
 
+    def shrink(self):
+        """Makes a group of the ranks that are left after a failure, in the order of their ranks here. All ranks that are left must call it,
+        usually after an operation has raised an error. Ranks that have ended or left, give no signs of life or were too late for an
+        operation are left out. All ranks that are left get the same group, or an error.
+
+        A group is shrunk once; the old one is of no use after that, and can be left.
+        """
+        place = ffi.new("OrinocoGroup **")
+        check(lib.orinoco_shrink(self._pointer, place))
+        return Group(place[0])
+
     def leave(self):
         """Leaves the group. Nothing may be called after that."""
         pointer, self._pointer = self._pointer, ffi.NULL

@@ -105,6 +105,28 @@ def test_splits(transport):
     run(3, transport, _splits)
 
 
+def _shrinks(group):
+    part = group.split(0, group.rank)
+    if group.rank == 1:
+        part.leave()
+    else:
+        with part:
+            with pytest.raises(oc.OrinocoError):
+                part.all_reduce(array.array("i", [1]))
+            smaller = part.shrink()
+        with smaller:
+            assert (smaller.rank, smaller.ranks) == (group.rank // 2, 2)
+            own = array.array("i", [group.rank])
+            smaller.all_reduce(own)
+            assert list(own) == [2]
+    group.barrier()
+
+
+@pytest.mark.parametrize("transport", ["shm", "tcp", "tcp-plaintext"])
+def test_shrinks(transport):
+    run(3, transport, _shrinks)
+
+
 def _errors(group):
     with pytest.raises(TypeError, match="format 'u'|format 'w'"):
         group.all_reduce(array.array("u", "text"))

@@ -42,19 +42,30 @@ pub(super) fn join(
     ranks: usize,
     deadline: Duration,
 ) -> Result<(Segment, Option<MeetingFile>), JoinError> {
+    join_unless(path, rank, ranks, deadline, || false)
+}
+
+/// Meets the other ranks of a group at a file. Gives up when it is over.
+pub(super) fn join_unless(
+    path: &Path,
+    rank: usize,
+    ranks: usize,
+    deadline: Duration,
+    mut is_over: impl FnMut() -> bool,
+) -> Result<(Segment, Option<MeetingFile>), JoinError> {
     let start = Ticks::now();
     let (segment, file) = if rank == 0 {
         let (file, segment) = MeetingFile::publish(path, is_meeting, |file| fill(file, ranks))?;
         (segment, Some(file))
     } else {
-        (open(path, ranks, start, deadline)?, None)
+        (open(path, ranks, start, deadline, &mut is_over)?, None)
     };
     let process = std::process::id();
     let taken = segment.pulse(rank).process.compare_exchange(0, process, Ordering::AcqRel, Ordering::Acquire);
     if let Err(process) = taken {
         return Err(JoinError::Taken { rank, path: path.to_owned(), process });
     }
-    wait_for_all(&segment, path, ranks, start, deadline)?;
+    wait_for_all(&segment, path, ranks, start, deadline, &mut is_over)?;
     Ok((segment, file))
 }
 
@@ -71,13 +82,19 @@ fn fill(file: &File, ranks: usize) -> io::Result<Segment> {
     Ok(segment)
 }
 
-fn open(path: &Path, ranks: usize, start: Ticks, deadline: Duration) -> Result<Segment, JoinError> {
+fn open(
+    path: &Path,
+    ranks: usize,
+    start: Ticks,
+    deadline: Duration,
+    is_over: &mut impl FnMut() -> bool,
+) -> Result<Segment, JoinError> {
     loop {
         if let Some(file) = find(path, is_meeting).map_err(|source| fault("opening", path, source))? {
             return check(&file, path, ranks);
         }
         let waited = Ticks::now().since(start);
-        if waited >= deadline {
+        if waited >= deadline || is_over() {
             return Err(JoinError::Missing {
                 missing: vec![0],
                 at: path.display().to_string(),
@@ -109,6 +126,7 @@ fn wait_for_all(
     ranks: usize,
     start: Ticks,
     deadline: Duration,
+    is_over: &mut impl FnMut() -> bool,
 ) -> Result<(), JoinError> {
     loop {
         let is_missing = |rank: &usize| segment.pulse(*rank).process.load(Ordering::Acquire) == 0;
@@ -117,7 +135,7 @@ fn wait_for_all(
             return Ok(());
         }
         let waited = Ticks::now().since(start);
-        if waited >= deadline {
+        if waited >= deadline || is_over() {
             return Err(JoinError::Missing {
                 missing,
                 at: path.display().to_string(),

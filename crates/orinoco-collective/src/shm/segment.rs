@@ -3,6 +3,7 @@
 //! ```text
 //! header     magic, version, ranks; the first failure
 //! per rank   pulse       process number, signs of life
+//!            notice      its part in making a smaller group
 //!            2 lines     flag, call and up to 112 bytes of payload; operations take turns
 //!            4 slots     pieces of longer vectors; pieces take turns
 //! per pair   2 lines     pieces that the first rank has sent, and that the second has taken
@@ -17,11 +18,13 @@ use std::cell::UnsafeCell;
 use std::fs::File;
 use std::io;
 use std::ptr::{self, NonNull};
+use std::sync::atomic::fence;
 
 use rustix::mm::{MapFlags, ProtFlags};
 
 use super::sync::{AtomicU32, AtomicU64, Ordering, step};
 use crate::Element;
+use crate::message::NOTICE_BYTES;
 
 /// Most ranks of a group on one machine.
 pub(super) const RANKS_MAX: usize = 64;
@@ -41,7 +44,7 @@ const MESSAGE_SLOT_MAX: usize = if cfg!(shuttle) { 128 } else { 32 << 10 };
 const MESSAGE_SLOTS_TOTAL: usize = 4 << 20;
 
 /// Beginning of a segment.
-pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"orinoco\x04");
+pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"orinoco\x05");
 const HEADER_BYTES: usize = 4096;
 const PAGE_BYTES: usize = 4096;
 const CACHE_LINES_BYTES: usize = 128;
@@ -77,6 +80,39 @@ pub(super) struct Pulse {
     pub(super) probe_value: AtomicU64,
 }
 
+/// Words of a notice.
+const NOTICE_WORDS: usize = NOTICE_BYTES / 8;
+
+/// The last notice of a rank to those with which it makes a smaller group.
+#[repr(C, align(128))]
+pub(super) struct LastNotice {
+    /// Counts up before and after each write: even when the notice is whole, 0 before the first. Of a rank that was killed in the middle
+    /// it stays odd.
+    version: AtomicU64,
+    words: [AtomicU64; NOTICE_WORDS],
+}
+
+impl LastNotice {
+    /// Replaces the notice. Only its rank does so.
+    pub(super) fn write(&self, words: [u64; NOTICE_WORDS]) {
+        let version = self.version.load(Ordering::Relaxed);
+        self.version.store(version.wrapping_add(1), Ordering::Relaxed);
+        fence(Ordering::Release);
+        self.words.iter().zip(words).for_each(|(place, word)| place.store(word, Ordering::Relaxed));
+        self.version.store(version.wrapping_add(2), Ordering::Release);
+    }
+
+    /// Reads the notice, which may be anything. `None` if there is none, or if it changes just now.
+    pub(super) fn read(&self) -> Option<[u64; NOTICE_WORDS]> {
+        let version = self.version.load(Ordering::Acquire);
+        let words = self.words.each_ref().map(|word| word.load(Ordering::Relaxed));
+        fence(Ordering::Acquire);
+        let is_whole =
+            version != 0 && version.is_multiple_of(2) && self.version.load(Ordering::Relaxed) == version;
+        is_whole.then_some(words)
+    }
+}
+
 /// Two cache lines of a rank: prefetchers fetch them together.
 #[repr(C, align(128))]
 pub(super) struct Line {
@@ -96,6 +132,7 @@ struct RankPage {
     lines: [Line; 2],
     /// Flags of measurements.
     bare_lines: [Line; 2],
+    notice: LastNotice,
 }
 
 /// Lines of the messages from one rank to another.
@@ -209,6 +246,11 @@ impl Segment {
 
     pub(super) fn pulse(&self, rank: usize) -> &Pulse {
         &self.page(rank).pulse
+    }
+
+    /// A rank's place for its last notice.
+    pub(super) fn notice(&self, rank: usize) -> &LastNotice {
+        &self.page(rank).notice
     }
 
     /// A rank's line for an operation.
@@ -369,6 +411,10 @@ impl Segment {
             },
             lines: [line(), line()],
             bare_lines: [line(), line()],
+            notice: LastNotice {
+                version: AtomicU64::new(0),
+                words: std::array::from_fn(|_| AtomicU64::new(0)),
+            },
         };
         let header =
             Header { magic: AtomicU64::new(0), ranks: AtomicU64::new(0), failure: AtomicU64::new(0) };

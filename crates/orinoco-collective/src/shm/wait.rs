@@ -285,10 +285,23 @@ pub(super) fn check_group(segment: &Segment, call: Call) -> Result<(), Collectiv
     }
 }
 
+/// The rank that failed first and the reason, if one has. Other processes write them: the rank may be none of the group.
+pub(super) fn failed(segment: &Segment) -> Option<(usize, FailureCause)> {
+    match segment.header().failure.load(Ordering::Acquire) {
+        0 => None,
+        code => Some(parts(code)),
+    }
+}
+
 #[cold]
 fn failure(code: u64, call: Call) -> CollectiveError {
+    let (rank, cause) = parts(code);
+    CollectiveError::EpochFailed { epoch: 0, rank, cause, call }
+}
+
+fn parts(code: u64) -> (usize, FailureCause) {
     let rank = usize::try_from(code >> 32).map_or(0, |rank| rank.saturating_sub(1));
-    CollectiveError::EpochFailed { epoch: 0, rank, cause: FailureCause::from_code(code as u32), call }
+    (rank, FailureCause::from_code(code as u32))
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use orinoco_collective::{
     CollectiveError, Communicator, FailureCause, JoinError, MessageSettings, ReduceOp, Rendezvous,
-    RetryError, Security, TcpGroup, TcpSettings, Tune, Uniform,
+    RetryError, Security, ShmGroup, TcpGroup, TcpSettings, Tune, Uniform,
 };
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -27,8 +27,25 @@ fn times() -> Times {
     Times { deadline: Duration::from_secs(30), silence: Duration::from_secs(1) }
 }
 
+/// Groups that can be shrunk.
+trait Shrinking: crate::Group {
+    fn shrunk(&mut self) -> Result<Self, JoinError>;
+}
+
+impl Shrinking for TcpGroup {
+    fn shrunk(&mut self) -> Result<Self, JoinError> {
+        self.shrink()
+    }
+}
+
+impl Shrinking for ShmGroup {
+    fn shrunk(&mut self) -> Result<Self, JoinError> {
+        self.shrink()
+    }
+}
+
 /// The sum of the elements that a group's ranks had in the oldest group. Long enough for every way of carrying it.
-fn sum(group: &mut TcpGroup, old: usize) -> Result<u64, CollectiveError> {
+fn sum(group: &mut impl Communicator, old: usize) -> Result<u64, CollectiveError> {
     let mut vector = vec![1u64 << (8 * old); 20_000];
     group.all_reduce(ReduceOp::Sum, &mut vector)?;
     assert!(vector.iter().all(|element| *element == vector[0]));
@@ -40,9 +57,9 @@ fn sum_of(ranks: &[usize]) -> u64 {
 }
 
 /// Fails an operation, and shrinks.
-fn fail_and_shrink(group: &mut TcpGroup, old: usize) -> TcpGroup {
+fn fail_and_shrink<G: Shrinking>(group: &mut G, old: usize) -> G {
     sum(group, old).expect_err("a rank is gone");
-    group.shrink().expect("the others are left")
+    group.shrunk().expect("the others are left")
 }
 
 /// Joins as each rank on threads, and runs a function as each. Returns the results in rank order.
@@ -122,19 +139,48 @@ fn a_group_of_2_to_5_ranks_loses_one_or_none() {
     }
 }
 
-fn join(kind: &Kind<TcpGroup>, path: &Path, rank: usize) -> TcpGroup {
+/// Ranks leave, one or two at once, or none. The others go on, twice in a row.
+#[test]
+fn ranks_of_shared_memory_go_on_without_those_that_left() {
+    for ranks in 1..=6 {
+        for gone in [vec![], vec![0], vec![ranks - 1], vec![1, 2]] {
+            let left: Vec<usize> = (0..ranks).filter(|rank| !gone.contains(rank)).collect();
+            run(&crate::on_shm::KIND, ranks, times(), |mut group| {
+                let rank = group.rank();
+                if gone.contains(&rank) {
+                    return;
+                }
+                // Also before a failure is noticed.
+                let mut smaller = group.shrink().expect("the others are left");
+                assert!(matches!(group.shrink().err(), Some(JoinError::AlreadyShrunk)));
+                drop(group);
+                assert_eq!(sum(&mut smaller, rank).unwrap(), sum_of(&left));
+                assert_eq!(left[smaller.rank()], rank);
+                if rank == left[0] {
+                    return;
+                }
+                let mut last = fail_and_shrink(&mut smaller, rank);
+                let mut part = last.split(Some(0), -(rank as i32)).expect("a group can be split").unwrap();
+                assert_eq!(sum(&mut last, rank).unwrap(), sum_of(&left[1..]));
+                assert_eq!(sum(&mut part, rank).unwrap(), sum_of(&left[1..]));
+            });
+        }
+    }
+}
+
+fn join<G>(kind: &Kind<G>, path: &Path, rank: usize) -> G {
     kind.join(path, rank, RANKS, times()).unwrap()
 }
 
 /// A rank of the tests below in a process of its own, if it is one: its group fails, it shrinks it, and waits.
-fn rank_in_a_process(kind: &Kind<TcpGroup>) {
+fn rank_in_a_process<G: Shrinking>(kind: &Kind<G>) {
     let Some(path) = std::env::var_os(FILE) else { return };
     let rank: usize = std::env::var(RANK).unwrap().parse().unwrap();
     let mut group = join(kind, Path::new(&path), rank);
     sum(&mut group, rank).unwrap();
     loop {
         if sum(&mut group, rank).is_err() {
-            match group.shrink() {
+            match group.shrunk() {
                 Ok(smaller) => group = smaller,
                 Err(_) => thread::park(),
             }
@@ -148,18 +194,23 @@ fn rank_in_a_process_on_tcp() {
 }
 
 #[test]
+fn rank_in_a_process_on_shm() {
+    rank_in_a_process(&crate::on_shm::KIND);
+}
+
+#[test]
 fn rank_in_a_process_on_shared_ports() {
     rank_in_a_process(&crate::on_shared_ports::KIND);
 }
 
-fn start(kind: &Kind<TcpGroup>, path: &Path, rank: usize) -> Child {
+fn start<G>(kind: &Kind<G>, path: &Path, rank: usize) -> Child {
     let mut process = Command::new(std::env::current_exe().unwrap());
     process.args(["--exact", &format!("shrink::rank_in_a_process_{}", kind.module)]);
     process.env(FILE, path).env(RANK, rank.to_string()).stdout(Stdio::null()).spawn().unwrap()
 }
 
 /// Ranks 2 and 3 are processes: 3 is killed or stopped, and 2 too, at any time while the others shrink.
-fn processes_are_killed(kind: &Kind<TcpGroup>, signal: Signal, delay: Duration) {
+fn processes_are_killed<G: Shrinking>(kind: &Kind<G>, signal: Signal, delay: Duration) {
     let path: PathBuf = name();
     let processes = Mutex::new([2, 3].map(|rank| start(kind, &path, rank)));
     let has_failed = Barrier::new(2);
@@ -180,7 +231,7 @@ fn processes_are_killed(kind: &Kind<TcpGroup>, signal: Signal, delay: Duration) 
                 });
             }
             loop {
-                let mut smaller = group.shrink().expect("both ranks are left");
+                let mut smaller = group.shrunk().expect("both ranks are left");
                 if smaller.ranks() == 2 {
                     return sum(&mut smaller, rank).unwrap();
                 }
@@ -212,12 +263,14 @@ fn processes_are_killed(kind: &Kind<TcpGroup>, signal: Signal, delay: Duration) 
 fn ranks_are_killed_before_and_while_the_others_shrink() {
     for micros in [0, 200, 1000, 3000, 10_000, 30_000] {
         processes_are_killed(&crate::on_tcp::KIND, Signal::KILL, Duration::from_micros(micros));
+        processes_are_killed(&crate::on_shm::KIND, Signal::KILL, Duration::from_micros(micros));
     }
 }
 
 #[test]
 fn a_rank_that_is_stopped_is_left_out() {
     processes_are_killed(&crate::on_tcp::KIND, Signal::STOP, Duration::from_millis(5));
+    processes_are_killed(&crate::on_shm::KIND, Signal::STOP, Duration::from_millis(5));
 }
 
 #[test]
@@ -230,15 +283,20 @@ fn ranks_that_share_the_ports_of_daemons_shrink() {
 /// Rank 2 is alive, but makes no call.
 #[test]
 fn a_rank_that_is_late_is_told_that_it_was_left_out() {
+    is_left_out_if_late(&crate::on_tcp::KIND);
+    is_left_out_if_late(&crate::on_shm::KIND);
+}
+
+fn is_left_out_if_late<G: Shrinking>(kind: &Kind<G>) {
     let times = Times { deadline: Duration::from_secs(2), ..times() };
     let has_shrunk = Barrier::new(3);
-    run(&crate::on_tcp::KIND, 3, times, |mut group| {
+    run(kind, 3, times, |mut group| {
         let rank = group.rank();
         if rank == 2 {
             has_shrunk.wait();
             let error = group.barrier().expect_err("it is too late");
             assert!(matches!(error, CollectiveError::EpochFailed { rank: 2, .. }), "{error}");
-            let error = group.shrink().err().expect("the others go on");
+            let error = group.shrunk().err().expect("the others go on");
             let is_named =
                 matches!(error, JoinError::Excluded { by: 0 | 1, cause: Some(FailureCause::Late(_)) });
             assert!(is_named, "{error}");
@@ -253,9 +311,14 @@ fn a_rank_that_is_late_is_told_that_it_was_left_out() {
 
 #[test]
 fn a_rank_that_does_not_shrink_is_named_and_may_do_so_later() {
+    is_named_if_it_does_not_shrink(&crate::on_tcp::KIND);
+    is_named_if_it_does_not_shrink(&crate::on_shm::KIND);
+}
+
+fn is_named_if_it_does_not_shrink<G: Shrinking>(kind: &Kind<G>) {
     let times = Times { deadline: Duration::from_secs(1), ..times() };
     let (left, has_failed) = (Barrier::new(4), Barrier::new(3));
-    run(&crate::on_tcp::KIND, 4, times, |mut group| {
+    run(kind, 4, times, |mut group| {
         let rank = group.rank();
         if rank == 3 {
             drop(group);
@@ -265,11 +328,11 @@ fn a_rank_that_does_not_shrink_is_named_and_may_do_so_later() {
         left.wait();
         group.barrier().expect_err("rank 3 has left");
         if rank != 1 {
-            let error = group.shrink().err().expect("rank 1 does not shrink");
+            let error = group.shrunk().err().expect("rank 1 does not shrink");
             assert!(matches!(&error, JoinError::NotShrunk { missing, .. } if *missing == [1]), "{error}");
         }
         has_failed.wait();
-        let mut smaller = group.shrink().expect("now all do");
+        let mut smaller = group.shrunk().expect("now all do");
         assert_eq!(sum(&mut smaller, rank).unwrap(), sum_of(&[0, 1, 2]));
     });
 }
