@@ -30,9 +30,10 @@ use crate::message::MappedMemory;
 const INLINE_BYTES: u32 = 256;
 /// Entries of a table of GIDs that are looked at: a place must fit into a byte.
 const GIDS_MAX: u32 = 256;
-/// Access to registered memory: a peer writes, or windows are opened for its writes.
+/// Access to registered memory: a peer writes, windows are opened for its writes, or no peer has access.
 const REMOTE_WRITE: u32 = sys::ibv_access_flags::IBV_ACCESS_REMOTE_WRITE.0;
 const WINDOWS: u32 = sys::ibv_access_flags::IBV_ACCESS_MW_BIND.0;
+const OWN: u32 = 0;
 const ROCE_V2: u32 = 2;
 const ETHERNET: u8 = 2;
 /// Errors of the library's loader: it is not there, or lacks a function.
@@ -180,7 +181,10 @@ pub(super) struct Verbs {
 /// A queue pair. It has a protection domain of its own, so that the ring's key is of use on this queue pair only.
 struct Pair {
     domain: *mut sys::ibv_pd,
-    region: *mut sys::ibv_mr,
+    /// Registration of what the peer writes to.
+    ring: *mut sys::ibv_mr,
+    /// Registration of the staging memory, to which no peer has access.
+    staging: *mut sys::ibv_mr,
     pair: *mut sys::ibv_qp,
     /// Windows for the peer's writes to vectors; none if the device has no windows.
     windows: Vec<*mut sys::ibv_mw>,
@@ -275,7 +279,8 @@ impl Verbs {
         }
         let pair = Pair {
             domain,
-            region: null_mut(),
+            ring: null_mut(),
+            staging: null_mut(),
             pair: null_mut(),
             windows: allocate_windows(domain),
             inline_bytes: 0,
@@ -284,15 +289,36 @@ impl Verbs {
         };
         self.pairs[peer] = Some(pair);
         let memory = self.link(peer);
-        // SAFETY: the memory of a link is mapped until `drop` has ended its registration.
-        let region = unsafe { self.register(domain, memory, LINK_BYTES, REMOTE_WRITE)? };
-        self.pairs[peer].as_mut().expect("a pair").region = region;
-        // SAFETY: a registration that succeeded is a structure that lives until it is ended.
-        let key = unsafe { (*region).rkey };
+        let key = self.register_link(peer, domain, memory)?;
         Ok((self.create_pair(peer)?, memory as u64, key))
     }
 
-    /// Registers memory for the queue pair of a peer: for its writes, or for windows through which it writes.
+    /// Registers the memory of a link: the peer has access to its first part only. Returns the key for that.
+    fn register_link(
+        &mut self,
+        peer: usize,
+        domain: *mut sys::ibv_pd,
+        memory: *mut u8,
+    ) -> Result<u32, RdmaError> {
+        let links = self.pairs.len() - 1;
+        let of_all = |error| match error {
+            RdmaError::Locked { limit, source, .. } => {
+                RdmaError::Locked { bytes: links * LINK_BYTES, limit, source }
+            }
+            other => other,
+        };
+        // SAFETY: the memory of a link has LINK_BYTES bytes, two such parts, and is mapped until `drop` has ended its registrations.
+        let (ring, staging) = unsafe {
+            let ring = self.register(domain, memory, TARGET_BYTES, REMOTE_WRITE).map_err(of_all)?;
+            self.pairs[peer].as_mut().expect("a pair").ring = ring;
+            (ring, self.register(domain, memory.add(TARGET_BYTES), TARGET_BYTES, OWN).map_err(of_all)?)
+        };
+        self.pairs[peer].as_mut().expect("a pair").staging = staging;
+        // SAFETY: a registration that succeeded is a structure that lives until it is ended.
+        Ok(unsafe { (*ring).rkey })
+    }
+
+    /// Registers memory for the queue pair of a peer: for its writes, for windows through which it writes, or for writes to it.
     ///
     /// # Safety
     /// The domain is open, and the memory is mapped until the registration is ended.
@@ -607,8 +633,8 @@ impl Pair {
         region: *mut sys::ibv_mr,
     ) {
         let same = |start: usize, len: usize| {
-            // SAFETY: the region's structure lives until the registration is ended.
-            let lkey = unsafe { (*self.region).lkey };
+            // SAFETY: the structure of a registration lives until that is ended.
+            let lkey = unsafe { (*self.staging).lkey };
             let from = sys::ibv_sge { addr: staging + start as u64, length: len as u32, lkey };
             (from, sys::rdma_t { remote_addr: self.target + start as u64, rkey: self.target_key })
         };
@@ -661,8 +687,10 @@ impl Drop for Verbs {
         // registrations, domains, the queue, its channel, the device. No device knows the memory when it is unmapped.
         unsafe {
             for pair in self.pairs.iter().flatten() {
-                if !pair.region.is_null() {
-                    sys::ibv_dereg_mr(pair.region);
+                for region in [pair.ring, pair.staging] {
+                    if !region.is_null() {
+                        sys::ibv_dereg_mr(region);
+                    }
                 }
                 sys::ibv_dealloc_pd(pair.domain);
             }
