@@ -64,7 +64,7 @@ struct LaneStream {
     order: FrameOrder<(Frame, Vec<ModelResult>)>,
 }
 
-/// Where the results of a stream go.
+/// Destination of a stream's results.
 struct StreamOutput {
     tracker: Option<Box<dyn StreamTracker>>,
     result_sender: ResultSender,

@@ -43,7 +43,7 @@ impl<T> FrameOrder<T> {
         self.push(number, Held::Done(result));
     }
 
-    /// Takes the result of a frame whose batch is over, or `None` if the frame is dropped, and hands on the results that
+    /// Takes the result of a frame whose batch is over, or `None` if the frame is dropped, and forwards the results that
     /// wait for no frame before them. `was_suspended` says whether it is here already, because it waited for an answer.
     pub fn settle(
         &mut self,

@@ -53,9 +53,8 @@ impl OutputError {
 
 impl From<OutputError> for Diagnosis {
     fn from(error: OutputError) -> Self {
-        let fault = |path: &Path, cause: &str, next: &str| {
-            Self::new(&codes::SINK_OPEN, path.display(), cause, next)
-        };
+        let fault =
+            |path: &Path, cause: &str, next: &str| Self::new(&codes::SINK_OPEN, path.display(), cause, next);
         match error {
             OutputError::Open { path, source } => {
                 fault(&path, &source.to_string(), "check that its folder can be written")
