@@ -198,7 +198,7 @@ fn a_crash_of_native_code_leaves_a_dump_and_ends_the_daemon_by_its_signal() {
     let [path] = &dumps[..] else { panic!("one dump: {dumps:?}") };
     assert!(path.to_str().expect("text").ends_with("-crash.json"));
     let dump: Value = serde_json::from_slice(&fs::read(path).expect("readable")).expect("JSON");
-    assert_is_of("orinoco.dump/1", &dump);
+    assert_is_of("orinoco.dump-1", &dump);
     assert_eq!(
         (dump["reason"].as_str(), dump["crash"].as_str()),
         (Some("crash"), Some("SIGSEGV in thread orinocod"))

@@ -36,8 +36,9 @@ fn install(on_crash: impl FnOnce(&str) + Send + 'static) -> io::Result<CrashHand
     thread::Builder::new().name("crash".to_owned()).spawn(write)?;
     let tell = move |context: &CrashContext| {
         tell_and_wait(context, &crashed, &written);
-        // The default action follows: the process ends with this signal, and leaves a core file where that is set up.
-        CrashEventResult::Handled(false)
+        // The signal's default action follows: it ends the process, which leaves a core file where that is set up. Not the
+        // handler that was there before, that of Rust for stack overflows: it ignores a signal that another process sent.
+        CrashEventResult::Handled(true)
     };
     // SAFETY: it calls only write(2) and poll(2), which signal-safety(7) permits, and allocates nothing.
     let event = unsafe { make_crash_event(tell) };
