@@ -224,7 +224,7 @@ impl ServerFault {
     /// Converts the fault to that of the source that is called `shown` in messages. Another attempt may help unless the
     /// content itself is wrong, or frames of a file would come twice.
     pub(super) fn about(&self, shown: &str) -> SourceError {
-        let unreachable = |cause: &str, next: &str| {
+        let passing = |cause: &str, next: &str| {
             SourceError::Transient(Diagnosis::new(&codes::SOURCE_UNREACHABLE, shown, cause, next))
         };
         let over = |code: &'static Code, cause: &str, next: &str| {
@@ -235,31 +235,31 @@ impl ServerFault {
             Self::AudioOnly => {
                 over(&codes::SOURCE_NO_VIDEO, "it has audio but no video", "check the path after the host")
             }
-            Self::Ended => unreachable("the server ended the stream", "check that the camera still runs"),
+            Self::Ended => passing("the server ended the stream", "check that the camera still runs"),
             Self::Unauthorized(protocol) => {
                 let next = match protocol {
                     Protocol::Rtsp => "write rtsp://USER:PASSWORD@HOST/PATH",
                     Protocol::Http => "write http://USER:PASSWORD@HOST/PATH",
                 };
-                unreachable("the server refuses the user name and password", next)
+                passing("the server refuses the user name and password", next)
             }
             Self::NotFound => {
-                unreachable("the server has no stream at this path", "check the path after the host")
+                passing("the server has no stream at this path", "check the path after the host")
             }
             Self::Lost => {
-                unreachable("the connection was lost", "check the network and that the camera still runs")
+                passing("the connection was lost", "check the network and that the camera still runs")
             }
             Self::NotConnected => {
-                unreachable("cannot connect to it", "check address and port, and that the camera runs")
+                passing("cannot connect to it", "check address and port, and that the camera runs")
             }
-            Self::NoMjpeg => unreachable(
+            Self::NoMjpeg => passing(
                 "it sent no MJPEG stream (multipart/x-mixed-replace)",
                 "check the path after the host; a video file's ends in .mp4, .mkv or the like",
             ),
             Self::NoVideo => {
-                unreachable("it offered no video stream", "check address and path, and that the camera runs")
+                passing("it offered no video stream", "check address and path, and that the camera runs")
             }
-            Self::Silent { seconds } => unreachable(
+            Self::Silent { seconds } => passing(
                 &format!("it sent no video within {seconds} s"),
                 "check address and port, and that the camera runs",
             ),
