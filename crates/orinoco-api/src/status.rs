@@ -396,8 +396,8 @@ pub struct Dump {
     pub reason: String,
     /// Time of day, in seconds since 1970-01-01 00:00 UTC.
     pub written_unix_s: f64,
-    /// Signal that is about to end the daemon and the thread in which it came, such as `SIGSEGV in thread lane 0`; absent
-    /// unless native code crashed.
+    /// Signal that is about to end the daemon, and the thread in which native code crashed, such as `SIGSEGV in thread lane-0`,
+    /// or `SIGABRT from another process`; absent if there is none.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub crash: Option<String>,
     /// Lanes, streams' sources and sinks that make no progress; empty where all do.

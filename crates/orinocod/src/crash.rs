@@ -6,22 +6,79 @@
     reason = "the code that handles a signal of a crash must promise to call nothing unsafe there"
 )]
 
-use std::io::{self, PipeReader, PipeWriter, Read, Write};
+use std::io::{self, PipeReader, PipeWriter, Read, Write, stderr};
 use std::thread;
 
 use crash_handler::{CrashContext, CrashEventResult, CrashHandler, make_crash_event};
 use orinoco_core::{Diagnosis, WithSubject, codes};
 use orinoco_sysroot::Sysroot;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::Signal;
+use rustix::io::Errno;
+use rustix::process::{Signal, getpid, kill_process};
 
 /// Longest time that the crashed thread waits for its dump. A crash while memory is allocated, for example, can stop the
 /// thread that writes it, too.
 const DUMP_WAIT_MAX: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
+/// Signals of crashes, by name.
+const SIGNALS: [(Signal, &str); 6] = [
+    (Signal::ABORT, "SIGABRT"),
+    (Signal::BUS, "SIGBUS"),
+    (Signal::FPE, "SIGFPE"),
+    (Signal::ILL, "SIGILL"),
+    (Signal::SEGV, "SIGSEGV"),
+    (Signal::TRAP, "SIGTRAP"),
+];
 
-/// Calls `on_crash` with a sentence about the crash, such as `SIGSEGV in thread lane 0`, on a thread of its own, when a signal of a
-/// crash comes while the returned handler exists.
-pub(crate) fn watch(on_crash: impl FnOnce(&str) + Send + 'static) -> Result<CrashHandler, Diagnosis> {
+/// Signal that is about to end the process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Crash {
+    signal: i32,
+    /// Id of the thread in which it came.
+    thread: i32,
+    /// Cause as the kernel gives it (`si_code` of sigaction(2)).
+    code: i32,
+}
+
+impl Crash {
+    fn to_bytes(self) -> [u8; 12] {
+        let mut bytes = [0; 12];
+        for (place, number) in bytes.chunks_exact_mut(4).zip([self.signal, self.thread, self.code]) {
+            place.copy_from_slice(&number.to_ne_bytes());
+        }
+        bytes
+    }
+
+    fn from_bytes(bytes: [u8; 12]) -> Self {
+        let number = |at: usize| i32::from_ne_bytes(bytes[at..at + 4].try_into().expect("4 bytes"));
+        Self { signal: number(0), thread: number(4), code: number(8) }
+    }
+
+    /// Whether another process sent the signal, as systemd's watchdog does.
+    pub(crate) fn is_from_outside(self) -> bool {
+        /// `SI_USER` of sigaction(2): kill(2).
+        const USER: i32 = 0;
+        self.code == USER
+    }
+
+    fn name(self) -> &'static str {
+        let known = SIGNALS.iter().find(|(signal, _)| signal.as_raw() == self.signal);
+        known.map_or("an unknown signal", |(_, name)| name)
+    }
+
+    /// Returns a phrase such as `SIGSEGV in thread lane-0`.
+    pub(crate) fn text(self) -> String {
+        let (name, thread) = (self.name(), self.thread);
+        if self.is_from_outside() {
+            return format!("{name} from another process");
+        }
+        let comm = Sysroot::host().text(&format!("/proc/self/task/{thread}/comm"));
+        let thread = comm.map_or_else(|_| thread.to_string(), |comm| comm.trim_end().to_owned());
+        format!("{name} in thread {thread}")
+    }
+}
+
+/// Calls `on_crash` on a thread of its own when a signal of a crash comes while the returned handler exists.
+pub(crate) fn watch(on_crash: impl FnOnce(Crash) + Send + 'static) -> Result<CrashHandler, Diagnosis> {
     install(on_crash).about(
         &codes::ENGINE_RUN,
         "installing the handler for crashes",
@@ -29,58 +86,65 @@ pub(crate) fn watch(on_crash: impl FnOnce(&str) + Send + 'static) -> Result<Cras
     )
 }
 
-fn install(on_crash: impl FnOnce(&str) + Send + 'static) -> io::Result<CrashHandler> {
+fn install(on_crash: impl FnOnce(Crash) + Send + 'static) -> io::Result<CrashHandler> {
     let (crashes, crashed) = io::pipe()?;
     let (written, done) = io::pipe()?;
     let write = move || await_crash(crashes, done, on_crash);
     thread::Builder::new().name("crash".to_owned()).spawn(write)?;
-    let tell = move |context: &CrashContext| {
-        tell_and_wait(context, &crashed, &written);
-        // The signal's default action follows: it ends the process, which leaves a core file where that is set up. Not the
-        // handler that was there before, that of Rust for stack overflows: it ignores a signal that another process sent.
-        CrashEventResult::Handled(true)
+    let handle = move |context: &CrashContext| {
+        let info = &context.siginfo;
+        let crash = Crash { signal: info.ssi_signo.cast_signed(), thread: context.tid, code: info.ssi_code };
+        tell_and_wait(crash, &crashed, &written);
+        end_by(crash)
     };
-    // SAFETY: it calls only write(2) and poll(2), which signal-safety(7) permits, and allocates nothing.
-    let event = unsafe { make_crash_event(tell) };
+    // SAFETY: it calls only write(2), poll(2), getpid(2) and kill(2), which signal-safety(7) permits, and allocates nothing.
+    let event = unsafe { make_crash_event(handle) };
     CrashHandler::attach(event).map_err(io::Error::other)
 }
 
 /// Tells the waiting thread about the crash of this one, and waits for it. Runs in the handler of a signal.
-fn tell_and_wait(context: &CrashContext, mut crashed: &PipeWriter, written: &PipeReader) {
-    let mut message = [0; 8];
-    message[..4].copy_from_slice(&context.siginfo.ssi_signo.to_ne_bytes());
-    message[4..].copy_from_slice(&context.tid.to_ne_bytes());
-    if crashed.write_all(&message).is_ok() {
+fn tell_and_wait(crash: Crash, mut crashed: &PipeWriter, written: &PipeReader) {
+    if crashed.write_all(&crash.to_bytes()).is_ok() {
         // Also returns when the waiting thread is gone, and its end of the pipe with it.
-        let _ = poll(&mut [PollFd::new(written, PollFlags::IN)], Some(&DUMP_WAIT_MAX));
+        while poll(&mut [PollFd::new(written, PollFlags::IN)], Some(&DUMP_WAIT_MAX)) == Err(Errno::INTR) {}
     }
 }
 
-fn await_crash(mut crashes: PipeReader, done: PipeWriter, on_crash: impl FnOnce(&str)) {
-    let mut message = [0; 8];
+/// Has the signal end the process as it would have without a handler. Runs in the handler of a signal.
+fn end_by(crash: Crash) -> CrashEventResult {
+    let is_fault = crash.code > 0;
+    if is_fault && crash.signal == Signal::TRAP.as_raw() {
+        // The instruction after a breakpoint would follow. GLib's g_error has one.
+        let _ = kill_process(getpid(), Signal::TRAP);
+    }
+    // After a fault, the handler that was there before: Rust's, which reports stack overflows. It ignores a signal that a
+    // process sent: after one, the default action.
+    CrashEventResult::Handled(!is_fault)
+}
+
+fn await_crash(mut crashes: PipeReader, done: PipeWriter, on_crash: impl FnOnce(Crash)) {
+    let mut message = [0; 12];
     // It ends without a message when the handler was removed.
     if crashes.read_exact(&mut message).is_ok() {
-        let [signal, thread] =
-            [0, 4].map(|at| i32::from_ne_bytes(message[at..at + 4].try_into().expect("4 bytes")));
-        on_crash(&described(signal, thread));
+        let crash = Crash::from_bytes(message);
+        say_at_once(crash);
+        on_crash(crash);
     }
     drop(done);
 }
 
-/// Returns the sentence about a crash by `signal` in the thread with this id.
-fn described(signal: i32, thread: i32) -> String {
-    let name = match signal {
-        _ if signal == Signal::ABORT.as_raw() => "SIGABRT",
-        _ if signal == Signal::BUS.as_raw() => "SIGBUS",
-        _ if signal == Signal::FPE.as_raw() => "SIGFPE",
-        _ if signal == Signal::ILL.as_raw() => "SIGILL",
-        _ if signal == Signal::SEGV.as_raw() => "SIGSEGV",
-        _ if signal == Signal::TRAP.as_raw() => "SIGTRAP",
-        _ => return format!("signal {signal} in thread {thread}"),
-    };
-    let comm = Sysroot::host().text(&format!("/proc/self/task/{thread}/comm"));
-    let thread = comm.map_or_else(|_| thread.to_string(), |comm| comm.trim_end().to_owned());
-    format!("{name} in thread {thread}")
+/// Writes the signal's name to the log without allocating memory: where the heap is damaged, nothing else comes.
+fn say_at_once(crash: Crash) {
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    let (log, name) = (stderr(), crash.name());
+    // Nobody may read the log, and then writing would wait.
+    if poll(&mut [PollFd::new(&log, PollFlags::OUT)], Some(&now)) == Ok(1) {
+        let mut line = [b' '; 32];
+        let length = name.len().min(line.len() - 1);
+        line[..length].copy_from_slice(&name.as_bytes()[..length]);
+        line[length] = b'\n';
+        let _ = rustix::io::write(&log, &line[..=length]);
+    }
 }
 
 #[cfg(test)]
@@ -89,10 +153,14 @@ mod tests {
 
     #[test]
     fn a_crash_is_described_by_signal_and_thread() {
-        let own = rustix::thread::gettid().as_raw_nonzero().get();
+        let thread = rustix::thread::gettid().as_raw_nonzero().get();
         let name = thread::current().name().expect("a test has a name")[..15].to_owned();
-        assert_eq!(described(Signal::SEGV.as_raw(), own), format!("SIGSEGV in thread {name}"));
-        assert_eq!(described(Signal::ABORT.as_raw(), i32::MAX), format!("SIGABRT in thread {}", i32::MAX));
-        assert_eq!(described(40, own), format!("signal 40 in thread {own}"));
+        let crash = |signal: Signal, thread, code| Crash { signal: signal.as_raw(), thread, code };
+        assert_eq!(crash(Signal::SEGV, thread, 1).text(), format!("SIGSEGV in thread {name}"));
+        assert_eq!(crash(Signal::ABORT, i32::MAX, -6).text(), format!("SIGABRT in thread {}", i32::MAX));
+        assert_eq!(crash(Signal::ABORT, thread, 0).text(), "SIGABRT from another process");
+        let unknown = Crash { signal: 40, thread, code: 1 };
+        assert_eq!(unknown.text(), format!("an unknown signal in thread {name}"));
+        assert_eq!(Crash::from_bytes(unknown.to_bytes()), unknown);
     }
 }

@@ -147,7 +147,9 @@ fn run(args: &Args) -> Result<Exit, Faults> {
     let crash_handler = crash::watch(move |crash| {
         of_crash.write_crash(crash);
         journal::finish(&MonotonicClock::default());
-    })?;
+    });
+    // A board that cannot tell of a crash still runs.
+    crash_handler.as_ref().err().into_iter().for_each(log_fault);
     let summary = running.wait(|now| {
         pulse.beat(&now, || monitor.is_healthy());
         post_mortem.check();

@@ -4,11 +4,14 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use orinoco_api::Dump;
 use orinoco_config::{Existing, write_whole};
 use orinoco_runtime::Monitor;
 
+use crate::crash::Crash;
 use crate::journal::{self, Level};
 use crate::state::state_directory;
 
@@ -26,13 +29,15 @@ pub(crate) struct PostMortem {
     /// Number of the latest event that was looked at.
     seen: u64,
     was_healthy: bool,
+    /// Whether the latest dump of this run is that of a lane that is stuck.
+    is_stuck: Arc<AtomicBool>,
 }
 
 impl PostMortem {
     /// Creates a writer for the daemon's state directory.
     pub(crate) fn new(monitor: Monitor) -> Self {
         let folder = state_directory().map(|state| state.join(FOLDER));
-        Self { monitor, folder, seen: 0, was_healthy: true }
+        Self { monitor, folder, seen: 0, was_healthy: true, is_stuck: Arc::default() }
     }
 
     /// Writes a dump if a lane has got stuck, or has failed, since the last check.
@@ -48,13 +53,18 @@ impl PostMortem {
         }
     }
 
-    /// Writes a dump because the process is about to end by a crash, which is described: `SIGSEGV in thread lane 0`.
-    pub(crate) fn write_crash(&self, crash: &str) {
-        journal::log(Level::Error, &format!("crashed: {crash}"));
-        self.write("crash", Some(crash));
+    /// Writes a dump because the process is about to end by a signal. None if that comes from outside after the dump of a
+    /// stuck lane, whose watchdog is not fed: systemd's has sent it then.
+    pub(crate) fn write_crash(&self, crash: Crash) {
+        let text = crash.text();
+        journal::log(Level::Error, &format!("crashed: {text}"));
+        if !(crash.is_from_outside() && self.is_stuck.load(Ordering::Relaxed)) {
+            self.write("crash", Some(&text));
+        }
     }
 
     fn write(&self, reason: &str, crash: Option<&str>) {
+        self.is_stuck.store(reason == "stuck", Ordering::Relaxed);
         let Some(folder) = &self.folder else { return };
         let dump = Dump { crash: crash.map(str::to_owned), ..self.monitor.dump(reason) };
         let stuck = dump.stuck.iter().map(|part| format!("{} in {}", part.part, part.stage));
