@@ -1,13 +1,17 @@
 //! `orinoco perf`: collective operations among processes of this machine.
 
-use std::fs::{OpenOptions, Permissions};
+#![expect(clippy::disallowed_methods, reason = "a test follows a real process")]
+
+use std::fs::{self, OpenOptions, Permissions};
 use std::io::Write;
 use std::net::{Ipv4Addr, TcpListener};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::Duration;
 
-use orinoco_api::{ErrorReport, PerfReport};
+use orinoco_api::{ErrorReport, Measured, PerfEnergy, PerfReport};
 use orinoco_tests::{assert_one_sentence, binary, free_address, orinoco};
 
 fn report(arguments: &[&str]) -> PerfReport {
@@ -41,6 +45,70 @@ fn every_operation_is_exact_for_all_sizes() {
             }
         }
     }
+}
+
+/// Starts a measurement of the energy of an all-reduce of 1 MiB on the board that `sysroot` describes.
+fn with_energy(seconds: &str, sysroot: &Path) -> Child {
+    let sysroot = sysroot.to_str().expect("a path that is text");
+    let energy = format!("--energy={seconds}");
+    let sizes = ["-b", "1M", "-e", "1M", "-n", "20"];
+    let arguments = ["perf", "all_reduce", "--json", &energy, "--sysroot", sysroot];
+    let mut command = orinoco(&[&arguments[..], &sizes[..]].concat());
+    command.stdout(Stdio::piped()).spawn().expect("orinoco starts")
+}
+
+fn energy_of(perf: Child) -> (PerfReport, Measured<PerfEnergy>) {
+    let output = perf.wait_with_output().expect("it ends");
+    assert!(output.status.success(), "{output:?}");
+    let report: PerfReport = serde_json::from_slice(&output.stdout).expect("a report");
+    let energy = report.rows[0].energy.clone().expect("asked for");
+    (report, energy)
+}
+
+#[test]
+fn energy_is_not_measured_without_a_sensor() {
+    let dir = tempfile::tempdir().expect("temporary folder");
+    let (_, energy) = energy_of(with_energy("0.1", dir.path()));
+    let reason = energy.reason().expect("a reason");
+    assert!(reason.starts_with("on the board of rank 0: this machine has no power sensor"), "{reason}");
+}
+
+/// A synthetic board that takes 5 W, and 2 W more while rank 0 does not sleep.
+#[test]
+fn energy_follows_the_power_of_the_board() {
+    let dir = tempfile::tempdir().expect("temporary folder");
+    let chip = dir.path().join("sys/class/hwmon/hwmon0");
+    fs::create_dir_all(&chip).expect("a folder");
+    let files = [
+        ("name", "ina3221"),
+        ("in1_label", "VDD_IN"),
+        ("in1_input", "20000"),
+        ("curr1_input", "250"),
+        ("shunt1_resistor", "5000"),
+        ("update_interval", "4"),
+        ("samples", "1"),
+    ];
+    files.iter().for_each(|(name, text)| fs::write(chip.join(name), format!("{text}\n")).expect("written"));
+    std::os::unix::fs::symlink("../../../bus/i2c/devices/1-0040", chip.join("device")).expect("a link");
+    let current = OpenOptions::new().write(true).open(chip.join("curr1_input")).expect("it is there");
+
+    let mut perf = with_energy("5", dir.path());
+    let stat = format!("/proc/{0}/task/{0}/stat", perf.id());
+    while perf.try_wait().expect("a child").is_none() {
+        let sleeps = fs::read_to_string(&stat).is_ok_and(|stat| stat.contains(") S "));
+        current.write_at(if sleeps { b"250" } else { b"350" }, 0).expect("written");
+        thread::sleep(Duration::from_micros(500));
+    }
+    let (report, energy) = energy_of(perf);
+    let energy = energy.value().unwrap_or_else(|| panic!("{energy:?}"));
+    assert_eq!((energy.boards, &energy.rails[..]), (1, &["VDD_IN".to_owned()][..]));
+    let (idle, each, per_gb) = (energy.idle_watts, energy.joules_per_call, energy.joules_per_gb);
+    assert!((idle.value - 5.0).abs() < 0.5 && each.half_width < each.value, "{energy:?}");
+    // Calls that follow one another take another time than those that are timed one by one.
+    let row = &report.rows[0];
+    let watts = each.value / (row.p50_us * 1e-6);
+    assert!((0.5..8.0).contains(&watts), "{watts} W: {energy:?} {row:?}");
+    assert!((per_gb.value - each.value * 1e9 / row.bytes as f64).abs() <= 1e-9 * per_gb.value, "{energy:?}");
 }
 
 /// Writes a stand-in for ssh that runs the command on this machine. The host `gone` cannot be reached.

@@ -59,7 +59,7 @@ pub use model_card::{
     Conditions, Latency, MODEL_CARD_SCHEMA, MODEL_COMPARISON_SCHEMA, Measured, ModelCard, ModelComparison,
     NotMeasuredReason, OutputDifferences, ThrottleStatus, Uncertain, WarmUp,
 };
-pub use perf::{PERF_SCHEMA, PerfCandidate, PerfExplanation, PerfReport, PerfRow};
+pub use perf::{PERF_SCHEMA, PerfCandidate, PerfEnergy, PerfExplanation, PerfReport, PerfRow};
 pub use recording::{BOARD_RECORDING_SCHEMA, BoardRecording};
 pub use result::{
     ClassJson, ClassMapJson, DetectionJson, LineEventJson, MaskJson, ObjectJson, RESULT_SCHEMA, ResultLine,

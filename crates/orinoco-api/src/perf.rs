@@ -3,6 +3,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::model_card::{Measured, Uncertain};
+
 /// Name and version of the contract of [`PerfReport`].
 pub const PERF_SCHEMA: &str = "orinoco.perf/1";
 
@@ -59,9 +61,27 @@ pub struct PerfRow {
     pub limit_share: f64,
     /// Elements of all ranks that differ from the expected result; null if results were not checked.
     pub wrong: Option<u64>,
+    /// Energy above the idle power; absent without `--energy`.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub energy: Option<Measured<PerfEnergy>>,
     /// Choice of the algorithm; absent without `--explain`.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub explanation: Option<PerfExplanation>,
+}
+
+/// Energy of a collective operation above the idle power, added up over the boards.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct PerfEnergy {
+    /// Joules for each gigabyte (10^9 bytes) of the size.
+    pub joules_per_gb: Uncertain,
+    /// Joules of one call.
+    pub joules_per_call: Uncertain,
+    /// Power of the idle boards, in watts.
+    pub idle_watts: Uncertain,
+    /// Number of boards that were measured.
+    pub boards: u64,
+    /// Names of the rails in the total, on the board of rank 0.
+    pub rails: Vec<String>,
 }
 
 /// Choice of an operation's algorithm for one size, by the measured costs of messages, copies and reductions.

@@ -5,6 +5,7 @@ pub(crate) mod board;
 pub(crate) mod cameras;
 pub(crate) mod cluster;
 pub(crate) mod doctor;
+mod energy;
 pub(crate) mod eval;
 pub(crate) mod explain;
 mod gallery;

@@ -1,5 +1,6 @@
 //! `orinoco perf`: times of collective operations, by size.
 
+mod energy;
 mod hosts;
 mod limits;
 mod measure;
@@ -345,6 +346,10 @@ fn text(report: &PerfReport) -> String {
         "% OF LIMIT",
         "#WRONG",
     ];
+    let has_energy = report.rows.iter().any(|row| row.energy.is_some());
+    if has_energy {
+        headings.push("J/GB");
+    }
     let is_explained = report.rows.iter().any(|row| row.explanation.is_some());
     if is_explained {
         headings.extend(["PREDICTED (us)", "BOUND (us)", "% OF BOUND", "ALGORITHM"]);
@@ -362,6 +367,15 @@ fn text(report: &PerfReport) -> String {
             if has_limits { format!("{:.0}", row.limit_share * 100.0) } else { "N/A".to_owned() },
             row.wrong.map_or_else(|| "N/A".to_owned(), |wrong| wrong.to_string()),
         ];
+        if let Some(energy) = &row.energy {
+            cells.push(energy.value().map_or_else(
+                || "N/A".to_owned(),
+                |energy| {
+                    let joules = energy.joules_per_gb;
+                    format!("{:.3} ± {:.3}", joules.value, joules.half_width)
+                },
+            ));
+        }
         if let Some(explanation) = &row.explanation {
             cells.extend([
                 format!("{:.2}", explanation.predicted_us),
@@ -372,5 +386,26 @@ fn text(report: &PerfReport) -> String {
         }
         cells
     };
-    format!("{heading}\n{}", output::table(&headings, 2, report.rows.iter().map(row).collect()))
+    let table = output::table(&headings, 2, report.rows.iter().map(row).collect());
+    let notes: String = energy_notes(report).into_iter().map(|note| format!("\n{note}")).collect();
+    format!("{heading}\n{}{notes}", table.trim_end())
+}
+
+/// Says what the energy is of, or why it was not measured.
+fn energy_notes(report: &PerfReport) -> Vec<String> {
+    let of_rows = || report.rows.iter().filter_map(|row| row.energy.as_ref());
+    let mut notes: Vec<String> = of_rows()
+        .filter_map(|energy| energy.reason())
+        .map(|why| format!("energy not measured: {why}"))
+        .collect();
+    notes.dedup();
+    if let Some(energy) = of_rows().find_map(|energy| energy.value()) {
+        let boards = output::count(energy.boards, "board");
+        let (idle, rails) = (energy.idle_watts, energy.rails.join(", "));
+        notes.push(format!(
+            "energy: above the idle power of {boards} ({:.2} ± {:.2} W; rails of rank 0: {rails}), per gigabyte of SIZE",
+            idle.value, idle.half_width
+        ));
+    }
+    notes
 }

@@ -190,6 +190,7 @@ fn remote_command(args: &PerfArgs, transport: &str, rank: usize, address: Socket
     add("--transport", transport.to_owned());
     add("--tcp-connections", args.tcp_connections.to_string());
     let flags = [(args.check, "--check"), (args.explain, "--explain"), (rank == 0, "--json")];
+    words.extend(args.energy.map(|seconds| format!("--energy={seconds}")));
     words.extend(flags.iter().filter(|(is_set, _)| *is_set).map(|(_, name)| (*name).to_owned()));
     words
 }

@@ -10,7 +10,9 @@ use orinoco_collective::{
     Collective, CollectiveError, Communicator, DataType, Explanation, Limits, MessageGroup, ReduceOp,
     ShmGroup, Transport,
 };
+use orinoco_sysroot::Sysroot;
 
+use super::energy::{Board, Call};
 use super::operation::{Number, Operation, Vectors};
 use crate::args::PerfArgs;
 use crate::output;
@@ -54,14 +56,23 @@ pub(super) fn measure<T: Number>(
     } else {
         indicatif::ProgressBar::hidden()
     };
+    let mut board = args.energy.map(|seconds| {
+        let sysroot = args.sysroot.as_ref().map_or_else(Sysroot::host, Sysroot::at);
+        Board::find(sysroot, reads_board(group.rank(), args), Duration::from_secs_f64(seconds))
+    });
     let mut rows = Vec::with_capacity(sizes.len());
     for bytes in sizes {
         let elements = operation.elements::<T>(bytes, group.ranks());
-        rows.push(measure_size::<T>(group, operation, redop, elements, limits, args)?);
+        rows.push(measure_size::<T>(group, operation, redop, elements, limits, board.as_mut(), args)?);
         bar.inc(1);
     }
     bar.finish_and_clear();
     Ok(rows)
+}
+
+/// Whether a rank reads the sensors of its board. Ranks that this program started are on one board, others each on their own.
+fn reads_board(rank: usize, args: &PerfArgs) -> bool {
+    rank == 0 || args.rank.is_some()
 }
 
 fn sizes(args: &PerfArgs) -> Vec<usize> {
@@ -75,6 +86,7 @@ fn measure_size<T: Number>(
     redop: ReduceOp,
     elements: usize,
     limits: Option<&Limits>,
+    board: Option<&mut Board>,
     args: &PerfArgs,
 ) -> Result<PerfRow, Box<dyn Error>> {
     let (rank, ranks) = (group.rank(), group.ranks());
@@ -99,6 +111,10 @@ fn measure_size<T: Number>(
         limits.exchange.as_secs_f64().max(operation.bytes_read(bytes, ranks) / limits.bytes_per_second)
     });
     let algbw = bytes as f64 / p50;
+    let energy = board.map(|board| {
+        let call = Call { operation, redop, vectors: &mut vectors, bytes, seconds: p50 };
+        board.measure(group, call)
+    });
     let explanation = group.explanation(&operation.collective(elements, ranks), T::DATA_TYPE);
     Ok(PerfRow {
         bytes: bytes as u64,
@@ -110,6 +126,7 @@ fn measure_size<T: Number>(
         busbw: algbw * operation.bus_factor(ranks),
         limit_share: least / p50,
         wrong,
+        energy: energy.transpose()?,
         explanation: explanation.map(|explanation| explanation_json(&explanation, p50)),
     })
 }

@@ -1,13 +1,15 @@
 //! Energy on synthetic boards (no value in them was measured) whose power follows a known curve, in virtual time.
 
 use std::fs;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use orinoco_core::{Signal, WallTime};
+use orinoco_core::{Rng, Signal, WallTime};
+use orinoco_runtime::EnergyRails;
 use orinoco_sysroot::Sysroot;
 use tempfile::TempDir;
 
 use super::*;
+use crate::commands::energy::{RailSample, Sampler, attribute, burst_length};
 
 const MS: u64 = 1_000_000;
 /// Power of the idle board, and of each model while it is busy, in watts.
@@ -163,10 +165,24 @@ fn check_figures(figures: &[PowerFigures], share: f64) -> usize {
     held
 }
 
+fn choose(board: &mut BoardSensors, unit: ComputeUnit, now: Nanos) -> Result<EnergyRails, String> {
+    let rails = EnergyRails::choose(&mut board.sensors, &board.detection, unit, None, now);
+    rails.map_err(|why| why.to_string())
+}
+
+fn measurement(rails: &EnergyRails, samples: &[RailSample], batches: &[BatchRecord]) -> Measurement {
+    Measurement {
+        settings: rails.settings().clone(),
+        report: attribute(rails.settings(), Nanos(0), samples, batches),
+        readings: samples.len(),
+        batches: batches.to_vec(),
+    }
+}
+
 /// Returns the figures of both models from the samples.
 fn evaluate(rails: &EnergyRails, samples: &[RailSample], batches: &[BatchRecord]) -> Vec<PowerFigures> {
-    let report = attribute(rails.settings(), Nanos(0), samples, batches);
-    (0..2).map(|index| figures(&report, rails.settings(), index, samples.len(), batches)).collect()
+    let measured = measurement(rails, samples, batches);
+    (0..2).map(|index| figures(&measured, index)).collect()
 }
 
 #[test]
@@ -232,8 +248,7 @@ fn a_board_that_never_works_has_no_energy() {
     add_ina3221(&tree, "VDD_IN");
     let mut board = tree.board();
     let rails = choose(&mut board, ComputeUnit::Cpu, Nanos(0)).expect("there is a rail");
-    let settings = rails.settings();
-    let figures = figures(&attribute(settings, Nanos(0), &[], &[]), settings, 0, 0, &[]);
+    let figures = figures(&measurement(&rails, &[], &[]), 0);
     assert_eq!(figures.energy.reason(), Some("nothing was executed yet; measure longer with --seconds"));
     assert_eq!(figures.power.reason(), Some("the board was never idle; measure longer with --seconds"));
 }

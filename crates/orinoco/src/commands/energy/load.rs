@@ -1,4 +1,4 @@
-//! Load by which energy is measured: bursts of inferences, and pauses.
+//! Load by which energy is measured: bursts of work, and pauses.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ const BURST_MIN: Duration = Duration::from_millis(400);
 const LENGTH_RANGE: (f64, f64) = (0.5, 1.5);
 
 /// Returns the mean length of a burst that the sensor can tell from a pause.
-pub(super) fn burst_length(sensor: &Sensor) -> Duration {
+pub(crate) fn burst_length(sensor: &Sensor) -> Duration {
     let Sensor { update_period, averaging, .. } = *sensor;
     let width = match averaging {
         Averaging::Window(window) => update_period + window,
@@ -26,7 +26,7 @@ pub(super) fn burst_length(sensor: &Sensor) -> Duration {
 
 /// Step of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Step {
+pub(crate) enum Step {
     /// Do nothing until this time.
     Pause(Nanos),
     /// Run this subject without pauses until this time.
@@ -43,7 +43,7 @@ pub(super) enum Step {
 /// Plan of a measurement: an idle time as long as the work of one subject, then bursts of the subjects in turns (first to
 /// last, then last to first, and so on), with a pause after each. It reads no clock.
 #[derive(Clone, Debug)]
-pub(super) struct LoadPlan {
+pub(crate) struct LoadPlan {
     /// End of the idle time at the start.
     idle_until: Nanos,
     burst: Duration,
@@ -58,7 +58,7 @@ pub(super) struct LoadPlan {
 
 impl LoadPlan {
     /// Plans bursts of the mean length `burst`, until each of `subjects` has worked for `busy`.
-    pub(super) fn new(start: Nanos, burst: Duration, busy: Duration, subjects: usize, rng: Rng) -> Self {
+    pub(crate) fn new(start: Nanos, burst: Duration, busy: Duration, subjects: usize, rng: Rng) -> Self {
         Self {
             idle_until: start + busy,
             burst,
@@ -71,7 +71,7 @@ impl LoadPlan {
     }
 
     /// Returns what to do at `now`, when the step before is over.
-    pub(super) fn next(&mut self, now: Nanos) -> Step {
+    pub(crate) fn next(&mut self, now: Nanos) -> Step {
         if now < self.idle_until {
             return Step::Pause(self.idle_until);
         }

@@ -8,15 +8,15 @@ use orinoco_runtime::ReadingTimes;
 
 /// Powers of the rails at one time; `None` for a rail without a value.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct RailSample {
+pub(crate) struct RailSample {
     /// Time at which reading began.
-    pub(super) at: Nanos,
+    pub(crate) at: Nanos,
     /// Powers, in the order of the sensors.
-    pub(super) powers: Vec<Option<Watts>>,
+    pub(crate) powers: Vec<Option<Watts>>,
 }
 
 /// Reader of the rails.
-pub(super) struct Sampler<'a> {
+pub(crate) struct Sampler<'a> {
     sensors: &'a mut Sensors,
     snapshot: Snapshot,
     times: ReadingTimes,
@@ -24,17 +24,17 @@ pub(super) struct Sampler<'a> {
 }
 
 impl<'a> Sampler<'a> {
-    pub(super) fn new(sensors: &'a mut Sensors, times: ReadingTimes) -> Self {
+    pub(crate) fn new(sensors: &'a mut Sensors, times: ReadingTimes) -> Self {
         Self { sensors, snapshot: Snapshot::default(), times, samples: Vec::new() }
     }
 
     /// Returns the time of the next reading.
-    pub(super) fn next(&mut self, now: Nanos) -> Nanos {
+    pub(crate) fn next(&mut self, now: Nanos) -> Nanos {
         self.times.next(now)
     }
 
     /// Reads the rails at the time `now`.
-    pub(super) fn read(&mut self, now: Nanos) {
+    pub(crate) fn read(&mut self, now: Nanos) {
         self.sensors.read_rails(now, &mut self.snapshot);
         let rails = self.snapshot.rails.iter();
         let powers: Vec<Option<Watts>> = rails.map(|rail| rail.watts.as_ref().ok().copied()).collect();
@@ -42,7 +42,7 @@ impl<'a> Sampler<'a> {
     }
 
     /// Reads the rails until `is_over`, and returns the samples.
-    pub(super) fn run(
+    pub(crate) fn run(
         mut self,
         clock: &dyn Clock,
         signal: &dyn Signal,
@@ -62,7 +62,7 @@ impl<'a> Sampler<'a> {
 
     /// Returns the samples.
     #[cfg(test)]
-    pub(super) fn into_samples(self) -> Vec<RailSample> {
+    pub(crate) fn into_samples(self) -> Vec<RailSample> {
         self.samples
     }
 }
