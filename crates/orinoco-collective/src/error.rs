@@ -100,6 +100,16 @@ pub enum JoinError {
         /// Content that differs.
         found: String,
     },
+    /// Another user may have made the file.
+    #[error(
+        "{path} cannot be used to join: {why}; remove it, or name a file in a folder to which only this user can write, and start all ranks again"
+    )]
+    UntrustedFile {
+        /// The file.
+        path: PathBuf,
+        /// Its owner, or its mode.
+        why: String,
+    },
     /// Another rank 0 waits at the same file.
     #[error(
         "another group is joining at {path}; give each group a file of its own, or wait until all ranks of the other have joined"

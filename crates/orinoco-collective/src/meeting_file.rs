@@ -5,13 +5,16 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::JoinError;
 use crate::clock::pause;
 use crate::publish::{fault, publish};
+
+/// Bits of a file's mode with which others than its user can write to it.
+const WRITABLE_BY_OTHERS: u32 = 0o022;
 
 /// Attempts to lock a file that may be left over, and the time between two. Ranks that look for it lock it for some microseconds.
 const LOCK_ATTEMPTS: usize = 20;
@@ -70,22 +73,43 @@ impl Drop for MeetingFile {
 
 /// Opens the file of a rank 0 that is there, to read and write; or one that is no meeting, which is to be refused. `None` if there is
 /// none yet.
-pub(crate) fn find(path: &Path, is_meeting: impl Fn(&File) -> bool) -> io::Result<Option<File>> {
-    match OpenOptions::new().read(true).write(true).open(path) {
+///
+/// # Errors
+/// The system's, or if another user may have made the file.
+pub(crate) fn find(path: &Path, is_meeting: impl Fn(&File) -> bool) -> Result<Option<File>, JoinError> {
+    match open(path) {
         Ok(file) if is_meeting(&file) && file.try_lock_shared().is_ok() => Ok(None),
         Ok(file) => Ok(Some(file)),
-        Err(source) if source.kind() == ErrorKind::NotFound => Ok(None),
-        Err(source) => Err(source),
+        Err(JoinError::File { source, .. }) if source.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
     }
+}
+
+/// Opens a file that only this user can have made, to read and write. In a folder to which all can write, such as `/dev/shm`, another
+/// user may be there first: with a file of his own, or with a link to one of this user's.
+fn open(path: &Path) -> Result<File, JoinError> {
+    let mut options = OpenOptions::new();
+    let options = options.read(true).write(true).custom_flags(libc::O_NOFOLLOW);
+    let file = options.open(path).map_err(|source| fault("opening", path, source))?;
+    let found = file.metadata().map_err(|source| fault("opening", path, source))?;
+    let untrusted = |why: String| Err(JoinError::UntrustedFile { path: path.to_owned(), why });
+    let user = rustix::process::geteuid().as_raw();
+    if found.uid() != user {
+        return untrusted(format!("it belongs to user {}, and this process is of user {user}", found.uid()));
+    }
+    if found.mode() & WRITABLE_BY_OTHERS != 0 {
+        return untrusted(format!("other users can write to it (mode {:04o})", found.mode() & 0o7777));
+    }
+    Ok(file)
 }
 
 /// Removes a file whose rank 0 was killed.
 fn remove_left_over(path: &Path, is_meeting: impl Fn(&File) -> bool) -> Result<(), JoinError> {
-    let file = match OpenOptions::new().read(true).write(true).open(path) {
+    let file = match open(path) {
         Ok(file) => file,
-        // It was removed meanwhile, unless it is a link to nothing.
-        Err(source) if source.kind() == ErrorKind::NotFound && !path.is_symlink() => return Ok(()),
-        Err(source) => return Err(fault("opening", path, source)),
+        // It was removed meanwhile.
+        Err(JoinError::File { source, .. }) if source.kind() == ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
     };
     if !is_meeting(&file) {
         return Err(JoinError::Foreign { path: path.to_owned(), found: "another content".to_owned() });
@@ -111,8 +135,9 @@ fn remove_left_over(path: &Path, is_meeting: impl Fn(&File) -> bool) -> Result<(
 
 #[cfg(test)]
 mod tests {
+    use std::fs::Permissions;
     use std::io::Write;
-    use std::os::unix::fs::FileExt;
+    use std::os::unix::fs::{FileExt, PermissionsExt};
     use std::thread;
 
     use super::*;
@@ -175,12 +200,42 @@ mod tests {
     }
 
     #[test]
-    fn a_link_to_nothing_is_an_error() {
+    fn a_link_is_not_followed() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("meeting");
-        std::os::unix::fs::symlink(folder.path().join("nothing"), &path).unwrap();
-        let error = meet(&path).err().unwrap();
-        assert!(matches!(error, JoinError::File { action: "opening", .. }), "{error}");
+        for target in ["nothing", "another meeting"] {
+            let target = folder.path().join(target);
+            let _meeting = target.ends_with("another meeting").then(|| meet(&target).unwrap());
+            std::os::unix::fs::symlink(&target, &path).unwrap();
+            for error in [meet(&path).err().unwrap(), find(&path, is_meeting).unwrap_err()] {
+                assert!(matches!(error, JoinError::File { action: "opening", .. }), "{error}");
+            }
+            fs::remove_file(&path).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_file_that_another_user_may_have_made_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("meeting");
+        fs::write(&path, CONTENT).unwrap();
+        let check = |expected: &str| {
+            for error in [meet(&path).err().unwrap(), find(&path, is_meeting).unwrap_err()] {
+                let is_right = matches!(&error, JoinError::UntrustedFile { why, .. } if why == expected);
+                assert!(is_right && error.to_string().contains("meeting"), "{error}");
+            }
+            assert_eq!(fs::read_to_string(&path).unwrap(), CONTENT, "it stays");
+        };
+        for mode in [0o666, 0o660, 0o602] {
+            fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+            check(&format!("other users can write to it (mode {mode:04o})"));
+        }
+        fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
+        // Only root can give a file away; the tests of other users skip this part.
+        match std::os::unix::fs::chown(&path, Some(1), None) {
+            Ok(()) => check("it belongs to user 1, and this process is of user 0"),
+            Err(why) => assert_eq!(why.kind(), ErrorKind::PermissionDenied),
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::Duration;
 
-use super::segment::{MAGIC, Segment};
+use super::segment::{Segment, is_segment};
 use super::sync::Ordering;
 use crate::JoinError;
 use crate::clock::{Ticks, pause};
@@ -69,9 +69,10 @@ pub(super) fn join_unless(
     Ok((segment, file))
 }
 
+/// Whether a file is one of ours: a rank 0 of another version that was killed leaves one, too.
 fn is_meeting(file: &File) -> bool {
-    let mut beginning = [0; MAGIC.to_ne_bytes().len()];
-    file.read_exact_at(&mut beginning, 0).is_ok() && u64::from_ne_bytes(beginning) == MAGIC
+    let mut beginning = [0; 8];
+    file.read_exact_at(&mut beginning, 0).is_ok() && is_segment(beginning)
 }
 
 fn fill(file: &File, ranks: usize) -> io::Result<Segment> {
@@ -90,7 +91,7 @@ fn open(
     is_over: &mut impl FnMut() -> bool,
 ) -> Result<Segment, JoinError> {
     loop {
-        if let Some(file) = find(path, is_meeting).map_err(|source| fault("opening", path, source))? {
+        if let Some(file) = find(path, is_meeting)? {
             return check(&file, path, ranks);
         }
         let waited = Ticks::now().since(start);

@@ -3,8 +3,9 @@
 //! ```text
 //! header     magic, version, ranks; the first failure
 //! per rank   pulse       process number, signs of life
-//!            notice      its part in making a smaller group
 //!            2 lines     flag, call and up to 112 bytes of payload; operations take turns
+//!            2 lines     flags of measurements
+//!            notice      its part in making a smaller group
 //!            4 slots     pieces of longer vectors; pieces take turns
 //! per pair   2 lines     pieces that the first rank has sent, and that the second has taken
 //!            4 slots     pieces of messages; pieces take turns
@@ -44,7 +45,11 @@ const MESSAGE_SLOT_MAX: usize = if cfg!(shuttle) { 128 } else { 32 << 10 };
 const MESSAGE_SLOTS_TOTAL: usize = 4 << 20;
 
 /// Beginning of a segment.
-pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"orinoco\x05");
+const MAGIC: u64 = u64::from_le_bytes(*b"orinoco\x05");
+/// Beginning of the segments of every version. The byte after it is the version.
+const NAME: [u8; 7] = *b"orinoco";
+/// Highest version that a segment may have. Texts that begin in the same way have a printable character there.
+const VERSION_MAX: u8 = 0x1f;
 const HEADER_BYTES: usize = 4096;
 const PAGE_BYTES: usize = 4096;
 const CACHE_LINES_BYTES: usize = 128;
@@ -150,6 +155,17 @@ const _: () = assert!(
         && size_of::<Header>() <= HEADER_BYTES
         && RANK_BYTES.is_multiple_of(CACHE_LINES_BYTES)
 );
+
+/// Whether a file with this beginning is a segment, of any version.
+pub(super) fn is_segment(beginning: [u8; 8]) -> bool {
+    let [name @ .., version] = beginning;
+    name == NAME && (1..=VERSION_MAX).contains(&version)
+}
+
+const _: () = {
+    let [.., version] = MAGIC.to_le_bytes();
+    assert!(version >= 1 && version <= VERSION_MAX, "a version");
+};
 
 /// Place in which a rank publishes a piece.
 #[derive(Clone, Copy)]

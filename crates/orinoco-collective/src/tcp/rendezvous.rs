@@ -61,13 +61,8 @@ impl Meeting {
 
     /// Reads the file. `None` if it is not there yet.
     pub(super) fn read(path: &Path) -> Result<Option<Self>, JoinError> {
-        let found = meeting_file::find(path, is_meeting);
-        let read = found.and_then(|file| file.as_ref().map(read_text).transpose());
-        let text = match read {
-            Ok(Some(text)) => text,
-            Ok(None) => return Ok(None),
-            Err(source) => return Err(fault("reading", path, source)),
-        };
+        let Some(file) = meeting_file::find(path, is_meeting)? else { return Ok(None) };
+        let text = read_text(&file).map_err(|source| fault("reading", path, source))?;
         Self::parse(&text).map(Some).ok_or_else(|| JoinError::Foreign {
             path: path.to_owned(),
             // The rest may be a key.
