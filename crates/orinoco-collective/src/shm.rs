@@ -39,6 +39,7 @@ pub use limits::Limits;
 use crate::call::Call;
 use crate::caller::Caller;
 use crate::meeting_file::MeetingFile;
+use crate::message::VOTING_RANKS_MAX;
 use crate::recorder::Recorder;
 use crate::{
     CollectiveError, Communicator, Element, FailureCause, FlightRecord, JoinError, ReduceOp, Statistics,
@@ -52,6 +53,8 @@ use operations::{
 use segment::{LINE_BYTES, Piece, PieceCounts, RANKS_MAX, Segment};
 use sync::Ordering;
 use wait::{Awaited, Waiting, check_group, fail, raise};
+
+const _: () = assert!(RANKS_MAX <= VOTING_RANKS_MAX, "a bit of a notice for each rank");
 
 /// Least bytes of an all-to-all's vector or of a message that ranks read directly from one another, where each rank has a core.
 const SINGLE_COPY_BYTES: usize = 128 << 10;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::life::Watch;
 use super::segment::Segment;
-use super::wait::failed;
+use super::wait::{fail, failed};
 use crate::FailureCause;
 use crate::clock::Ticks;
 use crate::message::{Health, NOTICE_BYTES, Notice, ShrinkState, Survivors};
@@ -36,15 +36,12 @@ impl Agreement {
         Self { segment, rank, ranks, silence, start: now, health, watches }
     }
 
-    /// Reads the notices of the others, notes who is gone, and leaves this rank's notice if it is a new one.
+    /// Reads the notices of the others, notes who is gone, and publishes what is new.
     pub(super) fn look(&mut self) {
         let now = Ticks::now();
-        if self.health.failure().is_none()
-            && let Some((rank, cause)) = failed(&self.segment).filter(|(rank, _)| *rank < self.ranks)
-        {
-            // It ended the group.
-            self.health.fail(rank, cause);
-        }
+        // Loaded before the notices, and applied after them: a notice that its rank left before this failure was noted is read first.
+        // Of a rank that is excluded, no further notice counts, and its last one may be that it has formed the group.
+        let ended_by = failed(&self.segment).filter(|(rank, _)| *rank < self.ranks);
         for rank in (0..self.ranks).filter(|rank| *rank != self.rank) {
             let (pulse, watch) = (self.segment.pulse(rank), &mut self.watches[rank]);
             let has_left = watch.has_left(pulse);
@@ -58,17 +55,29 @@ impl Agreement {
             }
             if has_left {
                 self.health.received(rank, Notice::Leaving, now.since(self.start));
+                if self.health.shrink_state() != ShrinkState::Formed {
+                    // Ranks may be in an operation still, and wait for one that makes a smaller group already.
+                    fail(&self.segment, rank, FailureCause::Left);
+                }
             } else if is_silent {
                 self.health.fail(rank, FailureCause::Silent(self.silence));
             }
         }
+        if let Some((rank, cause)) = ended_by
+            && self.health.failure().is_none()
+        {
+            self.health.fail(rank, cause);
+        }
         self.publish();
     }
 
+    /// Leaves this rank's notice if it is a new one, and notes a failure in the segment, which ends the operations of all ranks.
     fn publish(&mut self) {
         while let Some(notice) = self.health.next_notice() {
-            if let Notice::Shrink(_) = notice {
-                self.segment.notice(self.rank).write(words(&notice.encode(EPOCH)));
+            match notice {
+                Notice::Shrink(_) => self.segment.notice(self.rank).write(words(&notice.encode(EPOCH))),
+                Notice::Failed(failure) => fail(&self.segment, failure.rank, failure.cause),
+                _ => {}
             }
         }
     }

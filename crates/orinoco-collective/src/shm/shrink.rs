@@ -9,7 +9,6 @@ use super::agreement::Agreement;
 use super::join::{self, Settings};
 use super::segment::Segment;
 use crate::clock::{Ticks, pause};
-use crate::meeting_file::MeetingFile;
 use crate::message::{ShrinkState, Survivors};
 use crate::recorder::Recorder;
 use crate::{JoinError, KeyError};
@@ -22,7 +21,7 @@ const RETRY: Duration = Duration::from_millis(20);
 impl ShmGroup {
     /// Makes a group of the ranks that are left, as `ncclCommShrink` and `MPIX_Comm_shrink` do: in the order of their ranks here, with the
     /// settings of this group, and independent of it. All ranks that are left must call it, usually after an operation has failed.
-    /// Ranks that have ended or left, give no signs of life or were too late for an operation ([`FailureCause::Late`]) are left out, also
+    /// Ranks that have ended or left, give no signs of life or were too late for an operation ([`FailureCause::Late`](crate::FailureCause::Late)) are left out, also
     /// if other ranks only know of it.
     ///
     /// All ranks that are left get the same group, or an error: also if more of them fail meanwhile. If one fails when the new group is
@@ -30,7 +29,8 @@ impl ShmGroup {
     /// use any more, and can be dropped. The new group has memory of its own, and a file next to that of this group while its ranks meet.
     ///
     /// # Errors
-    /// The other ranks go on without this one. If ranks that give signs of life do not call it before the deadline of the settings
+    /// [`JoinError::Excluded`] if the other ranks go on without this one, and [`JoinError::AlreadyShrunk`] if there is a smaller group
+    /// already: calling it again is of no use then. If ranks that give signs of life do not call it before the deadline of the settings
     /// ([`JoinError::NotShrunk`]), or if the ranks cannot meet, it can be called again.
     pub fn shrink(&mut self) -> Result<Self, JoinError> {
         let settings = self.waiting.settings();
@@ -42,7 +42,7 @@ impl ShmGroup {
         };
         let met = ShrinkCall::begin(&mut agreement, self.path.clone(), settings).and_then(ShrinkCall::run);
         self.shrinking = Some(agreement);
-        let Met { survivors, segment, file, path } = met?;
+        let Met { survivors, segment, path } = met?;
         let rank = survivors.members.iter().position(|member| member.rank == self.rank);
         let (rank, ranks) = (rank.expect("this rank is a member"), survivors.members.len());
         let mut group = Self::start(Arc::new(segment), path, rank, ranks, settings);
@@ -51,8 +51,6 @@ impl ShmGroup {
             let _ = group.probe_single_copy();
             group.waiting.recorder = Recorder::new(rank, ranks);
         }
-        // All have met, so nobody comes any more. Whoever cannot remove the file leaves it to the system.
-        let _ = file.map(MeetingFile::remove);
         Ok(group)
     }
 }
@@ -64,6 +62,7 @@ struct ShrinkCall<'g> {
     old_path: PathBuf,
     settings: Settings,
     start: Ticks,
+    /// Members of the group with which this rank is connected in the agreement: the last ones that it has met, also while it meets others.
     met: Option<Met>,
     /// Reason for which this rank could not meet the others last.
     fault: Option<JoinError>,
@@ -73,7 +72,6 @@ struct ShrinkCall<'g> {
 struct Met {
     survivors: Survivors,
     segment: Segment,
-    file: Option<MeetingFile>,
     path: PathBuf,
 }
 
@@ -118,7 +116,6 @@ impl<'g> ShrinkCall<'g> {
 
     /// Meets the other members in a new segment, unless they turn out to be others.
     fn meet(&mut self, survivors: Survivors, rest: Duration) {
-        self.met = None;
         // The random numbers of the members make a name that nobody else can guess.
         let numbers = survivors.members.iter().map(|member| member.number);
         let numbers: String = numbers.take(3).map(|number| format!("{number:08x}")).collect();
@@ -132,8 +129,11 @@ impl<'g> ShrinkCall<'g> {
         });
         match joined {
             Ok((segment, file)) => {
+                // All have mapped it, so nobody comes any more. Nobody else would remove the file of a rank that is killed later: no other
+                // group meets at this name. If it cannot be removed, it stays, and takes part of the memory until somebody removes it.
+                drop(file);
                 if self.agreement.connect(&survivors) {
-                    (self.met, self.fault) = (Some(Met { survivors, segment, file, path }), None);
+                    (self.met, self.fault) = (Some(Met { survivors, segment, path }), None);
                 }
             }
             Err(why) if !is_over => {

@@ -1,6 +1,8 @@
+use std::sync::Arc;
+
 use zeroize::Zeroizing;
 
-use super::ShmGroup;
+use super::{ShmGroup, join};
 use crate::split::divide;
 use crate::{JoinError, KeyError};
 
@@ -26,6 +28,11 @@ impl ShmGroup {
         let Some(((), part)) = divide(self, color, key, name)? else { return Ok(None) };
         let name = u128::from_le_bytes(*part.members[0].offer);
         let path = self.path.with_file_name(format!("orinoco-{name:032x}"));
-        Self::join(&path, part.rank, part.members.len(), self.waiting.settings()).map(Some)
+        let (ranks, settings) = (part.members.len(), self.waiting.settings());
+        let (segment, file) = join::join(&path, part.rank, ranks, settings.deadline)?;
+        // All have mapped it, so nobody comes any more. Nobody else would remove the file of a rank that is killed later: no other group
+        // meets at this name.
+        drop(file);
+        Self::of(Arc::new(segment), path, part.rank, ranks, settings).map(Some)
     }
 }

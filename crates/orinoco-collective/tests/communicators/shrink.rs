@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Barrier, Mutex};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use orinoco_collective::{
     CollectiveError, Communicator, FailureCause, JoinError, MessageSettings, ReduceOp, Rendezvous,
@@ -278,6 +278,65 @@ fn ranks_that_share_the_ports_of_daemons_shrink() {
     // The processes look for the daemon.
     crate::shared_ports::of_suite(&name(), RANKS);
     processes_are_killed(&crate::on_shared_ports::KIND, Signal::KILL, Duration::from_millis(2));
+}
+
+/// Calls an operation in which this rank waits for one that shrinks already, and learns of the failed rank from that one. Shrinks, too.
+fn is_released_and_shrinks<G: Shrinking>(group: &mut G, rank: usize, failed: usize) -> G {
+    let start = Instant::now();
+    let error = sum(group, rank).expect_err("a rank is gone");
+    let is_named = matches!(error, CollectiveError::EpochFailed { rank, .. } if rank == failed);
+    assert!(is_named && start.elapsed() < times().deadline / 2, "{error}, after {:?}", start.elapsed());
+    group.shrunk().expect("the others are left")
+}
+
+#[test]
+fn a_rank_that_shrinks_at_once_releases_those_in_an_operation() {
+    releases_if_one_leaves(&crate::on_tcp::KIND);
+    releases_if_one_leaves(&crate::on_shm::KIND);
+    releases_if_one_is_killed(&crate::on_tcp::KIND);
+    releases_if_one_is_killed(&crate::on_shm::KIND);
+}
+
+/// The last rank leaves, and rank 1 shrinks at once. The others wait for rank 1.
+fn releases_if_one_leaves<G: Shrinking>(kind: &Kind<G>) {
+    for ranks in 3..=5 {
+        run(kind, ranks, times(), |mut group| {
+            let rank = group.rank();
+            let mut smaller = match rank {
+                1 => group.shrunk().expect("the others are left"),
+                _ if rank == ranks - 1 => return,
+                _ => is_released_and_shrinks(&mut group, rank, ranks - 1),
+            };
+            let left: Vec<usize> = (0..ranks - 1).collect();
+            assert_eq!((smaller.ranks(), sum(&mut smaller, rank).unwrap()), (left.len(), sum_of(&left)));
+        });
+    }
+}
+
+/// Rank 3 is a process that is killed.
+fn releases_if_one_is_killed<G: Shrinking>(kind: &Kind<G>) {
+    let path = name();
+    let process = Mutex::new(start(kind, &path, 3));
+    let body = |rank: usize| {
+        let mut group = join(kind, &path, rank);
+        assert_eq!(sum(&mut group, rank).unwrap(), sum_of(&[0, 1, 2, 3]));
+        let mut smaller = match rank {
+            1 => {
+                process.lock().unwrap().kill().unwrap();
+                group.shrunk().expect("the others are left")
+            }
+            _ => is_released_and_shrinks(&mut group, rank, 3),
+        };
+        assert_eq!((smaller.ranks(), sum(&mut smaller, rank).unwrap()), (3, sum_of(&[0, 1, 2])));
+    };
+    thread::scope(|scope| {
+        let ranks = [0, 1, 2].map(|rank| {
+            let body = &body;
+            scope.spawn(move || body(rank))
+        });
+        ranks.into_iter().for_each(|rank| rank.join().unwrap());
+    });
+    process.lock().unwrap().wait().unwrap();
 }
 
 /// Rank 2 is alive, but makes no call.
