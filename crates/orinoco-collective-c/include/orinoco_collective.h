@@ -225,8 +225,8 @@ OrinocoStatus orinoco_split(const struct OrinocoGroup *group, int64_t color, int
  late for an operation are left out. All ranks that are left get the same group, or an error. A group is shrunk once; after that,
  leave it by `orinoco_leave`. The new group is independent, has the settings of the old one, and is to be left by itself.
 
- ORINOCO_JOIN_FAILED: the other ranks go on without this one, or not all ranks that give signs of life called it before the deadline
- of the settings; it can be called again then.
+ ORINOCO_JOIN_FAILED: not all ranks that give signs of life called it before the deadline of the settings, or they could not connect;
+ it can be called again then. It cannot be called again if the other ranks go on without this one, or if it has returned a group.
  */
 OrinocoStatus orinoco_shrink(const struct OrinocoGroup *group, struct OrinocoGroup **smaller);
 

@@ -182,6 +182,16 @@ pub enum ClusterError {
         /// Time waited.
         waited: Duration,
     },
+    /// A member of an epoch runs another version of Orinoco, with which this seat cannot exchange messages.
+    #[error(
+        "seat {seat} runs another version of Orinoco, which cannot form a group with this one; install the same version on all boards"
+    )]
+    Version {
+        /// Name of the seat.
+        seat: String,
+        /// The difference. Its rank is the number of the seat, or that of the member in the epoch.
+        source: JoinError,
+    },
     /// Not all members of an epoch can use RDMA, and one requires it.
     #[error("seat {seat} requires RDMA, but not all boards of the group can use it: {why}")]
     Rdma {
@@ -257,7 +267,8 @@ impl Cluster {
     ///
     /// # Errors
     /// [`ClusterError::Isolated`] if too few seats can be reached, and [`ClusterError::Incomplete`] if too few of them join within
-    /// [`ClusterSettings::join_time`]. [`ClusterError::Interrupted`] on request. The call can be repeated.
+    /// [`ClusterSettings::join_time`]. [`ClusterError::Version`] if a member runs a version with which this seat cannot exchange messages:
+    /// the others form an epoch without this seat meanwhile. [`ClusterError::Interrupted`] on request. The call can be repeated.
     pub fn join(&mut self) -> Result<Epoch, ClusterError> {
         let start = Ticks::now();
         loop {
@@ -270,6 +281,17 @@ impl Cluster {
                     return Ok(Epoch { group, number: epoch, members, fallback });
                 }
                 Err(JoinError::Rdma(why)) => self.check_rdma(members, &why).inspect_err(|_| self.leave())?,
+                Err(source @ JoinError::OtherVersion { rank: seat, .. }) => {
+                    self.leave();
+                    return Err(ClusterError::Version { seat: self.list().seats[seat].name.clone(), source });
+                }
+                Err(source @ JoinError::Incapable { rank, .. }) => {
+                    self.leave();
+                    return Err(ClusterError::Version {
+                        seat: self.name_of(members, rank).to_owned(),
+                        source,
+                    });
+                }
                 // If members fail meanwhile, there is another epoch without them.
                 Err(_) => {}
             }

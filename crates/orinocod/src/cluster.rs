@@ -284,7 +284,12 @@ impl Holder {
                     self.events.fault(&why.to_string());
                     *self.view.lock() = EpochState { fault: Some(why.to_string()), ..EpochState::default() };
                     // The others form a group without this board meanwhile.
-                    if matches!(&why, ClusterError::Rdma { seat, .. } if *seat == self.view.name()) {
+                    let goes_on_without = match &why {
+                        ClusterError::Rdma { seat, .. } => *seat == self.view.name(),
+                        ClusterError::Version { .. } => true,
+                        _ => false,
+                    };
+                    if goes_on_without {
                         self.signal.wait(Some(self.clock.now() + EPOCH_AGE_MIN));
                     }
                 }

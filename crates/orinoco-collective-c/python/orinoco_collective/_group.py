@@ -133,7 +133,8 @@ class Group:
         usually after an operation has raised an error. Ranks that have ended or left, give no signs of life or were too late for an
         operation are left out. All ranks that are left get the same group, or an error.
 
-        A group is shrunk once; the old one is of no use after that, and can be left.
+        It can be called again after an error, unless the other ranks go on without this one. A group is shrunk once; the old one is of
+        no use after that, and can be left.
         """
         place = ffi.new("OrinocoGroup **")
         check(lib.orinoco_shrink(self._pointer, place))

@@ -58,7 +58,8 @@ pub struct MessageSettings {
     pub tcp_encryption: bool,
     /// Order in which reductions combine values.
     pub order: Order,
-    /// Algorithm of every operation that has it, instead of the one that is chosen by size.
+    /// Algorithm of every operation that has it, instead of the one that is chosen by size. With [`Order::Reproducible`], reductions do not
+    /// use one that combines values in another order (see [`Algorithm::is_reproducible`]).
     pub algorithm: Option<Algorithm>,
     /// Bytes of the pieces into which long vectors are cut. Pieces overlap: one is reduced while the next is on its way.
     pub piece_bytes: usize,
@@ -336,13 +337,19 @@ impl<T: Transport> MessageGroup<T> {
             let piece = self.settings.piece_bytes / kernel.element;
             OperationPlan::new(&collective, algorithm, &self.topology, self.engine.rank(), kernel, piece)
         };
-        let wanted = self.settings.algorithm.and_then(|algorithm| plan(algorithm).ok());
+        let wanted = self.wanted(&collective).and_then(|algorithm| plan(algorithm).ok());
         let choice = || self.choice(&collective, kernel, !call.has_counts_of_one_rank());
         let plan = Arc::new(wanted.unwrap_or_else(|| plan(choice()).expect("a schedule of every choice")));
         self.plans.truncate(PLANS_MAX - 1);
         let (times, calls) = (VecDeque::with_capacity(TIMES_MAX), 0);
         self.plans.push_front(Planned { call, collective, plan: Arc::clone(&plan), times, calls });
         plan
+    }
+
+    /// The algorithm of the settings, unless the operation would combine values in another order than that of the settings.
+    fn wanted(&self, collective: &Collective) -> Option<Algorithm> {
+        let is_free = self.settings.order == Order::Fast || !collective.reduces();
+        self.settings.algorithm.filter(|algorithm| is_free || algorithm.is_reproducible())
     }
 
     /// The algorithm of an operation. `is_equal`: all ranks know the same counts, and may choose by them.
@@ -372,7 +379,7 @@ impl<T: Transport> MessageGroup<T> {
             reduced: reduced_kind(kernel.element, kernel.accumulator),
             bytes: largest_vector(collective, self.engine.ranks()) * kernel.element,
             chosen: called.map_or_else(
-                || self.settings.algorithm.unwrap_or_else(|| self.choice(collective, kernel, true)),
+                || self.wanted(collective).unwrap_or_else(|| self.choice(collective, kernel, true)),
                 |called| called.plan.algorithm,
             ),
             barrier: self.choice(&Collective::Barrier, Kernel::copying(None), true),

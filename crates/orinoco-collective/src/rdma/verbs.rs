@@ -50,7 +50,7 @@ const HOPS_MAX: u8 = 64;
 /// Counters of what a rank did by RDMA since it joined.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RdmaCounters {
-    /// Registrations of memory: one per peer when ranks join, and one per peer for each vector and working memory that is allocated.
+    /// Registrations of memory: two per peer when ranks join, and one per peer for each vector and working memory that is allocated.
     pub registrations: u64,
     /// Writes into memory of peers.
     pub writes: u64,

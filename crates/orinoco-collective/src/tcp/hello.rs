@@ -26,8 +26,9 @@
 //!
 //! With keys, nobody in between can change what is negotiated. The hello is the prologue of the handshake: version, epoch, kind of protection,
 //! settings, and the capabilities of the side that connects. The protocol name, which Noise puts in the transcript, has the cipher. The answer
-//! to the hello of a connection for notices is repeated as the payload of the second message of the handshake, which is encrypted. Only
-//! a side that connects with minor version 0 gets a second message without it, and its hello, with that version, is the prologue.
+//! to the hello of a connection for notices is repeated as the payload of the second message of the handshake, which is encrypted. The
+//! second message is without it only if one side has minor version 0. If that is the side that connects, its hello, with that version, is the
+//! prologue. If it is the side that answers, the one that connects knows that from the answer alone.
 
 use super::offer::{MAJOR, Offer};
 

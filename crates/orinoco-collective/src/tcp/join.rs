@@ -706,15 +706,18 @@ impl Joining {
         if let Some(major) = other_major(&reply) {
             return Err(other_version(WireVersion { major, minor: None }));
         }
-        let answer = reply;
+        let answer_bytes = reply;
         let reply = Hello::decode(&reply).ok_or_else(no_rank)?;
         let refused = |why: String| JoinError::Refused { rank, why };
-        let offer = hello.offer().map(|_| Offer::from_word(reply.detail));
+        let answer = reply.answer().ok_or_else(no_rank)?;
+        // Others may come from a daemon, or before the version is known.
+        let has_offer = matches!(answer, Answer::Accepted | Answer::OtherVersion);
+        let offer = hello.offer().filter(|_| has_offer).map(|_| Offer::from_word(reply.detail));
         if let Some(offer) = offer.filter(|offer| !offer.understands(self.offer)) {
             return Err(other_version(offer.version()));
         }
         connection.set_peer(offer.unwrap_or(Offer::MINOR_0));
-        match reply.answer().ok_or_else(no_rank)? {
+        match answer {
             Answer::Accepted => {}
             // A rank of another version answers in that version.
             Answer::OtherVersion => return Err(no_rank()),
@@ -759,7 +762,7 @@ impl Joining {
         }
         let Some(mut handshake) = handshake else { return Ok(connection) };
         let is_repeated = self.offer.repeats_answer() && offer.is_some_and(Offer::repeats_answer);
-        let payload = if is_repeated { &answer[..] } else { &[] };
+        let payload = if is_repeated { &answer_bytes[..] } else { &[] };
         let mut message = vec![0; HANDSHAKE_BYTES + payload.len()];
         connection.receive_while(&mut message, rest).map_err(ended)?;
         if !handshake.read_with(&message, payload) {

@@ -118,10 +118,12 @@ fn an_older_minor_version_is_refused_and_named() {
 
 #[test]
 fn ranks_do_what_all_of_them_can() {
-    let offers = [Offer::OURS, without(Capability::Shrink)];
-    let [mut group, _other] = meet(offers, group_key(), settings(PATIENT), |own| own).map(Result::unwrap);
-    let error = group.shrink().err().expect("one rank cannot");
-    assert!(matches!(error, JoinError::Incapable { rank: 1, .. }), "{error}");
+    for other in [without(Capability::Shrink), Offer::MINOR_0] {
+        let offers = [Offer::OURS, other];
+        let [mut group, _other] = meet(offers, group_key(), settings(PATIENT), |own| own).map(Result::unwrap);
+        let error = group.shrink().err().expect("one rank cannot");
+        assert!(matches!(error, JoinError::Incapable { rank: 1, .. }), "{error}");
+    }
 }
 
 #[test]
@@ -135,8 +137,11 @@ fn what_a_rank_cannot_do_is_refused_at_both_ends() {
 }
 
 /// Sums vectors of these lengths in a group of two machines with two ranks each, as figures tell rank 0. Returns the algorithms of each rank.
-fn sum_on_two_machines(offers: [Offer; 4], lengths: &[usize]) -> Vec<Vec<Algorithm>> {
-    let messages = MessageSettings { order: Order::Fast, ..settings(PATIENT) };
+fn sum_on_two_machines(
+    offers: [Offer; 4],
+    messages: MessageSettings,
+    lengths: &[usize],
+) -> Vec<Vec<Algorithm>> {
     let list = Rendezvous::List((0..4).map(|_| address()).collect());
     let run = |rank: usize| {
         let settings = TcpSettings { security: Security::Plaintext, messages };
@@ -168,14 +173,27 @@ fn sum_on_two_machines(offers: [Offer; 4], lengths: &[usize]) -> Vec<Vec<Algorit
 #[test]
 fn ranks_of_two_machines_reduce_on_two_levels_if_all_know_the_machines() {
     let lengths = [1, 100, 2000, 1 << 18];
-    let all = sum_on_two_machines([Offer::OURS; 4], &lengths);
+    let fast = MessageSettings { order: Order::Fast, ..settings(PATIENT) };
+    let all = sum_on_two_machines([Offer::OURS; 4], fast, &lengths);
     assert_eq!(all[0][..3], [Algorithm::TwoLevel; 3]);
     assert!(all.iter().all(|rank| *rank == all[0]), "{all:?}");
     for rank in [0, 3] {
         let mut offers = [Offer::OURS; 4];
         offers[rank] = Offer::MINOR_0;
-        let all = sum_on_two_machines(offers, &lengths);
+        let all = sum_on_two_machines(offers, fast, &lengths);
         assert!(all.iter().all(|rank| *rank == all[0] && !rank.contains(&Algorithm::TwoLevel)), "{all:?}");
+    }
+}
+
+#[test]
+fn an_algorithm_of_the_settings_does_not_change_the_order_of_reductions() {
+    let algorithm = Some(Algorithm::TwoLevel);
+    for (order, is_used) in [(Order::Fast, true), (Order::Reproducible, false)] {
+        let messages = MessageSettings { order, algorithm, ..settings(PATIENT) };
+        let all = sum_on_two_machines([Offer::OURS; 4], messages, &[1, 2000]);
+        for chosen in all.iter().flatten() {
+            assert_eq!((*chosen == Algorithm::TwoLevel, chosen.is_reproducible()), (is_used, !is_used));
+        }
     }
 }
 

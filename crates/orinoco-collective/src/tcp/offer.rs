@@ -12,7 +12,8 @@
 //! | 4 | algorithms that depend on the machines of the ranks, which tuned groups know | a tuned group treats all ranks as if each had a machine of its own |
 //! | 5-11 | none yet: 0, and ignored | - |
 //!
-//! A rank of minor version 0 sends 0 and has all of bits 0 to 3. CRC32C, authentication and AES-256-GCM are no capabilities: every
+//! A rank of minor version 0 sends 0 and has bits 1 to 3. Most builds of it do not know the notices of `shrink`, and nothing tells them from the
+//! others. CRC32C, authentication and AES-256-GCM are no capabilities: every
 //! rank has them.
 
 use std::fmt;
@@ -54,7 +55,7 @@ pub(crate) struct Capabilities(u16);
 
 impl Capabilities {
     /// Those of every rank of minor version 0.
-    const OF_MINOR_0: Self = Self(0b1111);
+    const OF_MINOR_0: Self = Self(0b1110);
     /// Those of this build.
     const OURS: Self = Self(0b11111);
 

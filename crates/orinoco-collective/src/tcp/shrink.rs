@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::contacts::Contacts;
 use super::hello::EPOCH;
-use super::join::{Interrupt, Joined, PeerLinks, join_listed};
+use super::join::{Interrupt, Joined, join_listed};
 use super::lobby::Lobby;
 use super::offer::Capability;
 use super::pulse::Pulse;
@@ -35,7 +35,8 @@ impl TcpGroup {
     /// reached: if the network is cut in two, both halves go on.
     ///
     /// # Errors
-    /// The other ranks go on without this one, or this rank is isolated in a uniform group. If ranks that give signs of life do not call
+    /// [`JoinError::Excluded`] if the other ranks go on without this one, and [`JoinError::AlreadyShrunk`] if there is a smaller group
+    /// already: calling it again is of no use then. [`JoinError::Isolated`] if this rank is isolated in a uniform group. If ranks that give signs of life do not call
     /// it before the deadline of the settings ([`JoinError::NotShrunk`]), or if the ranks cannot connect with one another, it can be called
     /// again.
     pub fn shrink(&mut self) -> Result<Self, JoinError> {
@@ -104,8 +105,10 @@ struct ShrinkCall<'g> {
     lobby: Lobby,
     /// Members with which this rank is connected.
     connected: Option<(Survivors, Joined)>,
-    /// The member that has closed its connections with this rank, and since when.
-    broken: Option<(usize, Ticks)>,
+    /// For each of them, since when its connections with this rank are closed, if they are.
+    broken: Vec<Option<Ticks>>,
+    /// Time of the last look at these connections.
+    looked: Ticks,
     /// Reason for which this rank could not connect last.
     fault: Option<JoinError>,
 }
@@ -134,7 +137,8 @@ impl<'g> ShrinkCall<'g> {
                 start,
                 lobby,
                 connected: None,
-                broken: None,
+                broken: Vec::new(),
+                looked: start,
                 fault: None,
             }),
             false => Err(JoinError::AlreadyShrunk),
@@ -178,18 +182,24 @@ impl<'g> ShrinkCall<'g> {
     /// another one, and cannot join this rank again. A member that has formed the group may leave it at once. The notice of that is on
     /// another connection, and comes within the time in which a rank gives a sign of life.
     fn check_links(&mut self) {
+        let now = Ticks::now();
+        // Time in which this rank did not look does not count: it may have been stopped itself.
+        let was_stopped = now.since(self.looked) > self.settings.silence / 4;
+        self.looked = now;
         let Some((survivors, joined)) = &self.connected else { return };
-        let broken = joined.links.iter().position(PeerLinks::is_broken);
-        let broken = broken.map(|rank| survivors.members[rank].rank);
-        self.broken = match (broken, self.broken) {
-            (Some(rank), Some((known, since))) if rank == known => Some((rank, since)),
-            (broken, _) => broken.map(|rank| (rank, Ticks::now())),
-        };
-        let is_late = |(_, since): &(usize, Ticks)| Ticks::now().since(*since) >= self.settings.silence;
-        if let Some((rank, _)) = self.broken.filter(is_late) {
+        for (since, links) in self.broken.iter_mut().zip(&joined.links) {
+            let known = since.filter(|_| !was_stopped);
+            *since = links.is_broken().then(|| known.unwrap_or(now));
+        }
+        let broken = self.broken.iter().zip(&survivors.members);
+        let broken = broken.filter_map(|(since, member)| Some((now.since((*since)?), member.rank)));
+        if let Some((_, rank)) =
+            broken.filter(|(time, _)| *time >= self.settings.silence).max_by_key(|(time, _)| *time)
+        {
+            // One that has ended or gives no signs of life is no member any more.
             self.pulse.health(|health| {
                 if health.awaits_shrunk(survivors) {
-                    health.fail(rank, FailureCause::Ended);
+                    health.fail(rank, FailureCause::Disconnected);
                 }
             });
         }
@@ -209,7 +219,8 @@ impl<'g> ShrinkCall<'g> {
         match join_listed(&mut self.lobby, listed, &settings, Some(Arc::clone(&interrupt))) {
             Ok(joined) => {
                 if self.pulse.health(|health| health.connect_shrunk(&survivors)) {
-                    (self.connected, self.broken, self.fault) = (Some((survivors, joined)), None, None);
+                    self.broken = vec![None; joined.links.len()];
+                    (self.connected, self.fault) = (Some((survivors, joined)), None);
                 }
             }
             Err(why) if !interrupt() => {
