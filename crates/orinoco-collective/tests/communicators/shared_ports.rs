@@ -71,6 +71,18 @@ fn sockets_of(process: Option<u32>) -> Vec<(PathBuf, u16)> {
     found.collect()
 }
 
+/// Socket and port of the daemon of this process's parent, which may have started this process before its daemon.
+fn socket_of_parent() -> (PathBuf, u16) {
+    let parent = parent_id();
+    loop {
+        if let Some(found) = sockets_of(Some(parent)).into_iter().next() {
+            return found;
+        }
+        assert_eq!(parent_id(), parent, "the test that started this process has ended");
+        thread::yield_now();
+    }
+}
+
 /// The ports of the daemon that all groups of the suite share: that of the test's process. It lives until the process ends.
 pub(crate) fn of_suite(path: &Path, ranks: usize) -> SharedPorts {
     static DAEMON: OnceLock<Daemon> = OnceLock::new();
@@ -79,7 +91,7 @@ pub(crate) fn of_suite(path: &Path, ranks: usize) -> SharedPorts {
         || std::env::var_os(crate::split::LAST_RANK).is_some()
         || std::env::var_os(crate::shrink::FILE).is_some()
     {
-        let (socket, port) = sockets_of(Some(parent_id())).into_iter().next().expect("the daemon's socket");
+        let (socket, port) = socket_of_parent();
         let addresses = vec![SocketAddr::from((Ipv4Addr::LOCALHOST, port)); ranks];
         return SharedPorts { group: group.to_owned(), addresses, socket };
     }
