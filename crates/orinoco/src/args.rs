@@ -436,7 +436,7 @@ pub(crate) struct PerfArgs {
     /// Check every result, bit for bit, against a reference that each rank computes locally; exit with 1 if any element is wrong
     #[arg(short, long)]
     pub(crate) check: bool,
-    /// Measure also the energy per gigabyte, above the idle power: for each size so many seconds of work, as many of rest, and pauses. With --rank each rank counts as a board of its own
+    /// Also measure the energy per gigabyte above idle power: each size takes this long idle, as long at work, and pauses in between (10 s if no number is given). With --rank, each rank is taken as a board of its own
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true, default_missing_value = "10", value_parser = seconds)]
     pub(crate) energy: Option<f64>,
     /// Read the board's sensors from the files in this folder (/proc, /sys, /etc) instead of this machine's [with --energy]
