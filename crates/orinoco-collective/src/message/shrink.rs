@@ -62,6 +62,18 @@ pub(crate) struct Survivors {
     excluded: RankSet,
 }
 
+impl Survivors {
+    /// Returns the members by their ranks in the old group.
+    pub(crate) fn old_ranks(&self) -> Vec<usize> {
+        self.members.iter().map(|member| member.rank).collect()
+    }
+
+    /// Returns the rank in the new group of a rank of the old one; `None` if it is no member.
+    pub(crate) fn new_rank(&self, old: usize) -> Option<usize> {
+        self.members.iter().position(|member| member.rank == old)
+    }
+}
+
 /// Progress of a rank's call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ShrinkState {

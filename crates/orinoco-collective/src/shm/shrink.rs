@@ -43,7 +43,7 @@ impl ShmGroup {
         let met = ShrinkCall::begin(&mut agreement, self.path.clone(), settings).and_then(ShrinkCall::run);
         self.shrinking = Some(agreement);
         let Met { survivors, segment, path } = met?;
-        let rank = survivors.members.iter().position(|member| member.rank == self.rank);
+        let rank = survivors.new_rank(self.rank);
         let (rank, ranks) = (rank.expect("this rank is a member"), survivors.members.len());
         let mut group = Self::start(Arc::new(segment), path, rank, ranks, settings);
         if settings.single_copy {
@@ -100,7 +100,7 @@ impl<'g> ShrinkCall<'g> {
                     continue;
                 }
                 ShrinkState::Waiting(missing) => self.late(missing),
-                ShrinkState::Ready(survivors) => self.late(old_ranks(&survivors)),
+                ShrinkState::Ready(survivors) => self.late(survivors.old_ranks()),
                 ShrinkState::Excluded { by } => JoinError::Excluded { by, cause: self.agreement.blamed() },
                 ShrinkState::Isolated { reachable } => JoinError::Isolated {
                     reachable: reachable.iter().collect(),
@@ -120,7 +120,7 @@ impl<'g> ShrinkCall<'g> {
         let numbers = survivors.members.iter().map(|member| member.number);
         let numbers: String = numbers.take(3).map(|number| format!("{number:08x}")).collect();
         let path = self.old_path.with_file_name(format!("orinoco-{:08x}{numbers}", survivors.group));
-        let rank = survivors.members.iter().position(|member| member.rank == self.agreement.rank());
+        let rank = survivors.new_rank(self.agreement.rank());
         let (rank, ranks) = (rank.expect("this rank is a member"), survivors.members.len());
         let mut is_over = false;
         let joined = join::join_unless(&path, rank, ranks, rest, || {
@@ -137,7 +137,7 @@ impl<'g> ShrinkCall<'g> {
                 }
             }
             Err(why) if !is_over => {
-                let members = old_ranks(&survivors);
+                let members = survivors.old_ranks();
                 self.fault = Some(JoinError::Shrink { members, source: Box::new(why) });
                 pause(RETRY.min(rest));
             }
@@ -150,9 +150,4 @@ impl<'g> ShrinkCall<'g> {
         let waited = Ticks::now().since(self.start);
         self.fault.take().unwrap_or(JoinError::NotShrunk { missing, waited })
     }
-}
-
-/// Members by their numbers in the old group.
-fn old_ranks(survivors: &Survivors) -> Vec<usize> {
-    survivors.members.iter().map(|member| member.rank).collect()
 }

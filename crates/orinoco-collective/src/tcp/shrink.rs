@@ -43,7 +43,7 @@ impl TcpGroup {
         let (tcp, settings) = (self.transport(), self.settings());
         let call = ShrinkCall::begin(&tcp.contacts, &tcp.pulse, self.rank(), self.ranks(), settings)?;
         let (survivors, joined) = call.run()?;
-        let rank_of = |old: usize| survivors.members.iter().position(|member| member.rank == old);
+        let rank_of = |old: usize| survivors.new_rank(old);
         let rank = rank_of(self.rank()).expect("this rank is a member");
         let uniform = settings.uniform.map(|of| Uniform { witness: of.witness.and_then(rank_of) });
         let settings = MessageSettings { uniform, ..settings };
@@ -163,7 +163,7 @@ impl<'g> ShrinkCall<'g> {
                     continue;
                 }
                 ShrinkState::Waiting(missing) => self.late(missing),
-                ShrinkState::Ready(survivors) => self.late(old_ranks(&survivors)),
+                ShrinkState::Ready(survivors) => self.late(survivors.old_ranks()),
                 ShrinkState::Excluded { by } => {
                     JoinError::Excluded { by, cause: self.pulse.health(|health| health.blamed()) }
                 }
@@ -225,7 +225,7 @@ impl<'g> ShrinkCall<'g> {
             }
             Err(why) if !interrupt() => {
                 self.fault =
-                    Some(JoinError::Shrink { members: old_ranks(&survivors), source: Box::new(why) });
+                    Some(JoinError::Shrink { members: survivors.old_ranks(), source: Box::new(why) });
                 pause(RETRY.min(rest));
             }
             Err(_) => {}
@@ -237,11 +237,6 @@ impl<'g> ShrinkCall<'g> {
         let waited = Ticks::now().since(self.start);
         self.fault.take().unwrap_or(JoinError::NotShrunk { missing, waited })
     }
-}
-
-/// Members by their numbers in the old group.
-fn old_ranks(survivors: &Survivors) -> Vec<usize> {
-    survivors.members.iter().map(|member| member.rank).collect()
 }
 
 #[cfg(test)]
