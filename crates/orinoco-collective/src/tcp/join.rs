@@ -194,6 +194,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// Time between two attempts to reach a program through its daemon, at first and at most. Each is a whole connection.
 const PROGRAM_RETRY: Duration = Duration::from_millis(20);
 const PROGRAM_RETRY_MAX: Duration = Duration::from_millis(500);
+/// Times that a connection is opened again if it was closed before an answer. A lobby shows guests out when it is full, as in a port
+/// scan.
+const HELLO_RETRIES: u32 = 5;
 /// Least time for an answer, however late it is.
 const ANSWER_MIN: Duration = Duration::from_millis(5);
 /// Time beyond the deadline in which rank 0, which may have started a little later, can tell which ranks did not join.
@@ -507,7 +510,7 @@ impl Joining {
         let own = connection.stream().local_addr().map_err(broken)?;
         let (lobby, listens_at) = self.open(SocketAddr::new(own.ip(), 0))?;
         let hello = self.hello(Use::Directory, 0, listens_at.port());
-        let mut connection = self.greet(connection, 0, &Route::to(address), hello)?;
+        let mut connection = self.greet_again(connection, 0, &Route::to(address), hello)?;
         let mut directory = vec![0; directory_bytes(self.ranks)];
         let received = connection.receive_all(&mut directory, self.rest() + VERDICT);
         let incomplete = || JoinError::Incomplete { address, waited: Ticks::now().since(self.start) };
@@ -614,7 +617,7 @@ impl Joining {
     ) -> Result<Connection, JoinError> {
         let (address, hello) = (route.address, self.hello(purpose, rank, number));
         if route.target.is_none() && self.interrupt.is_none() {
-            return self.greet(self.connect(rank, address)?, rank, route, hello);
+            return self.greet_again(self.connect(rank, address)?, rank, route, hello);
         }
         let mut retry = PROGRAM_RETRY;
         loop {
@@ -675,32 +678,80 @@ impl Joining {
         Ok(Connection::plain(stream))
     }
 
-    /// Says hello to a rank. Returns the connection if both accept each other.
-    fn greet(
+    /// Says hello to a rank, a few times if need be. Returns the connection if both accept each other. A rank that has ended does not
+    /// listen any more, so that no time is lost with it.
+    fn greet_again(
         &self,
         mut connection: Connection,
         rank: usize,
         route: &Route,
         hello: Hello,
     ) -> Result<Connection, JoinError> {
-        let address = route.address;
-        let broken = |source| JoinError::Broken { rank, address, source };
-        let no_rank = || JoinError::NoRank { rank, address };
-        let ended = |source: io::Error| match source.kind() {
-            ErrorKind::UnexpectedEof => no_rank(),
-            _ => broken(source),
-        };
+        for attempt in 0..HELLO_RETRIES {
+            match self.say_hello(connection, rank, route, &hello) {
+                Err(why) if why.kind() == ErrorKind::UnexpectedEof => {
+                    pause((PROGRAM_RETRY * 2u32.pow(attempt)).min(self.rest()));
+                    let again = self.try_connect(rank, route.address);
+                    connection = again.map_err(|_| unanswered(why, rank, route))?;
+                }
+                answered => {
+                    let answered = answered.map_err(|why| unanswered(why, rank, route))?;
+                    return self.conclude(answered, rank, route, &hello);
+                }
+            }
+        }
+        self.greet(connection, rank, route, hello)
+    }
+
+    /// Says hello to a rank. Returns the connection if both accept each other.
+    fn greet(
+        &self,
+        connection: Connection,
+        rank: usize,
+        route: &Route,
+        hello: Hello,
+    ) -> Result<Connection, JoinError> {
+        let answered = self.say_hello(connection, rank, route, &hello);
+        self.conclude(answered.map_err(|why| unanswered(why, rank, route))?, rank, route, &hello)
+    }
+
+    /// Says hello to a rank, and receives what it answers.
+    fn say_hello(
+        &self,
+        mut connection: Connection,
+        rank: usize,
+        route: &Route,
+        hello: &Hello,
+    ) -> io::Result<Answered> {
         let mut handshake = Handshake::initiator(&self.keys, rank, &hello.encode());
         // All at once: a daemon may read the first message and close the connection, and then nothing may be on its way any more.
         let mut greeting: Vec<u8> = route.target.iter().flat_map(Target::encode).collect();
         greeting.extend(hello.encode());
         greeting.extend(handshake.iter_mut().flat_map(Handshake::write));
-        connection.send_all(&greeting, self.rest().max(ANSWER_MIN)).map_err(broken)?;
+        connection.send_all(&greeting, self.rest().max(ANSWER_MIN))?;
         // A rank answers when it has connected to all lower ones.
         let mut reply = [0; HELLO_BYTES];
-        let start = Ticks::now();
-        let rest = || self.rest().max(ANSWER_MIN.saturating_sub(Ticks::now().since(start)));
-        connection.receive_while(&mut reply, rest).map_err(ended)?;
+        let since = Ticks::now();
+        connection.receive_while(&mut reply, || self.rest_of_answer(since))?;
+        Ok(Answered { connection, handshake, reply, since })
+    }
+
+    /// Time that is left for an answer that is awaited since then.
+    fn rest_of_answer(&self, since: Ticks) -> Duration {
+        self.rest().max(ANSWER_MIN.saturating_sub(Ticks::now().since(since)))
+    }
+
+    /// Accepts a rank that has answered a hello, if it accepts this one.
+    fn conclude(
+        &self,
+        answered: Answered,
+        rank: usize,
+        route: &Route,
+        hello: &Hello,
+    ) -> Result<Connection, JoinError> {
+        let Answered { mut connection, handshake, reply, since } = answered;
+        let address = route.address;
+        let no_rank = || JoinError::NoRank { rank, address };
         let other_version =
             |theirs| JoinError::OtherVersion { rank, address, theirs, ours: self.offer.version() };
         if let Some(major) = other_major(&reply) {
@@ -764,12 +815,15 @@ impl Joining {
         let is_repeated = self.offer.repeats_answer() && offer.is_some_and(Offer::repeats_answer);
         let payload = if is_repeated { &answer_bytes[..] } else { &[] };
         let mut message = vec![0; HANDSHAKE_BYTES + payload.len()];
-        connection.receive_while(&mut message, rest).map_err(ended)?;
+        connection
+            .receive_while(&mut message, || self.rest_of_answer(since))
+            .map_err(|why| unanswered(why, rank, route))?;
         if !handshake.read_with(&message, payload) {
             return Err(JoinError::Untrusted { rank, address });
         }
         let mut seal = handshake.finish();
-        connection.send_all(&seal.confirmation(), self.rest().max(ANSWER_MIN)).map_err(broken)?;
+        let confirmed = connection.send_all(&seal.confirmation(), self.rest().max(ANSWER_MIN));
+        confirmed.map_err(|source| JoinError::Broken { rank, address, source })?;
         connection.seal(seal);
         Ok(connection)
     }
@@ -787,6 +841,25 @@ impl Joining {
     fn missing(&self, missing: Vec<usize>, at: String) -> JoinError {
         let waited = Ticks::now().since(self.start);
         JoinError::Missing { missing, at, waited, turned_away: 0, other_version: None }
+    }
+}
+
+/// Answer of a rank to a hello.
+struct Answered {
+    connection: Connection,
+    /// The handshake that began with the hello, if there are keys.
+    handshake: Option<Handshake>,
+    reply: [u8; HELLO_BYTES],
+    /// Time of the hello.
+    since: Ticks,
+}
+
+/// Error of a rank that did not answer.
+fn unanswered(source: io::Error, rank: usize, route: &Route) -> JoinError {
+    let address = route.address;
+    match source.kind() {
+        ErrorKind::UnexpectedEof => JoinError::NoRank { rank, address },
+        _ => JoinError::Broken { rank, address, source },
     }
 }
 

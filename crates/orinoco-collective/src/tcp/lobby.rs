@@ -25,8 +25,10 @@ use crate::security::{CONFIRMATION_BYTES, HANDSHAKE_BYTES, Handshake, Keys, Seal
 use crate::{JoinError, WireVersion};
 
 /// Most connections that are not accepted yet. For one more, the oldest that has said nothing is shown out, or the oldest
-/// of all.
+/// of all, after some time for its first words.
 const GUESTS_MAX: usize = 128;
+/// Time that a guest has for them. A rank may be kept from saying hello at once while the cores are busy.
+const SILENCE_TIME: Duration = Duration::from_millis(10);
 /// Connections that are let in before all guests are read from. Fewer than fit: none is shown out before it was.
 const ARRIVALS_MAX: usize = GUESTS_MAX / 2;
 /// Connections that wait at the port until they are let in. The standard library's 128 are too few for a port scan while the cores are
@@ -169,6 +171,9 @@ impl Lobby {
 
     fn let_in(&mut self) {
         for _ in 0..ARRIVALS_MAX {
+            if self.is_full() {
+                return;
+            }
             let stream = match self.door.accept() {
                 Ok(stream) => stream,
                 // Whatever went wrong with one connection, others may come.
@@ -179,20 +184,28 @@ impl Lobby {
             };
             self.closed = None;
             if set_up(&stream).is_ok() {
-                let connection = Connection::plain(stream);
                 if self.guests.len() == GUESTS_MAX {
-                    // Guests are in the order of their arrival.
-                    let silent = self.guests.iter().position(Guest::is_silent);
-                    self.guests.remove(silent.unwrap_or(0));
+                    self.guests.remove(self.first_to_leave());
                 }
                 self.guests.push(Guest {
-                    connection,
+                    connection: Connection::plain(stream),
                     stage: Stage::Hello,
                     bytes: Vec::new(),
                     since: Ticks::now(),
                 });
             }
         }
+    }
+
+    /// Whether there is no place for another guest yet: those who are here had no time to say hello.
+    fn is_full(&self) -> bool {
+        let had_time = |guest: &Guest| Ticks::now().since(guest.since) >= SILENCE_TIME;
+        self.guests.len() == GUESTS_MAX && !had_time(&self.guests[self.first_to_leave()])
+    }
+
+    /// The guest that makes room for another one. They are in the order of their arrival.
+    fn first_to_leave(&self) -> usize {
+        self.guests.iter().position(Guest::is_silent).unwrap_or(0)
     }
 
     /// Reads from all guests. Returns the first that is accepted.
@@ -231,10 +244,16 @@ impl Lobby {
     fn wait(&self, time: Duration) {
         let mut awaited: Vec<PollFd<'_>> =
             self.guests.iter().map(|guest| PollFd::new(&guest.connection, PollFlags::IN)).collect();
-        let time = if self.guests.is_empty() { time } else { time.min(GUEST_TIME) };
-        let door = self.door.waits_at().filter(|_| self.closed.is_none());
+        let is_full = self.is_full();
+        let door = self.door.waits_at().filter(|_| self.closed.is_none() && !is_full);
         awaited.extend(door.as_ref().map(|door| PollFd::new(door, PollFlags::IN)));
-        wait_for(&mut awaited, if door.is_some() { time } else { time.min(CLOSED_TIME) });
+        let longest = match &door {
+            _ if is_full => SILENCE_TIME,
+            None => CLOSED_TIME,
+            Some(_) if self.guests.is_empty() => time,
+            Some(_) => GUEST_TIME,
+        };
+        wait_for(&mut awaited, time.min(longest));
     }
 }
 

@@ -23,8 +23,18 @@ pub(crate) fn through_proxy(
     vector: &[u64],
     change: Change,
 ) -> (Vec<Carried>, [Result<Vec<u64>, CollectiveError>; 2]) {
+    through_busy_proxy(0, settings, vector, change)
+}
+
+/// As [`through_proxy`]. The proxy closes so many connections of rank 1 first, as a lobby that is full of strangers may.
+pub(crate) fn through_busy_proxy(
+    closed: usize,
+    settings: &TcpSettings,
+    vector: &[u64],
+    change: Change,
+) -> (Vec<Carried>, [Result<Vec<u64>, CollectiveError>; 2]) {
     let all = addresses(2);
-    let (address, proxy) = proxy(all[0], change);
+    let (address, proxy) = proxy(all[0], closed, change);
     let join = |rank, all: Vec<SocketAddr>| {
         let group = TcpGroup::join(&Rendezvous::List(all), rank, 2, settings.clone());
         let mut vector = vector.to_vec();
@@ -39,10 +49,11 @@ pub(crate) fn through_proxy(
 }
 
 /// Carries the two connections of a pair of ranks to an address until they end. Returns its own address, and the bytes.
-fn proxy(to: SocketAddr, change: Change) -> (SocketAddr, JoinHandle<Vec<Carried>>) {
+fn proxy(to: SocketAddr, closed: usize, change: Change) -> (SocketAddr, JoinHandle<Vec<Carried>>) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = listener.local_addr().unwrap();
     let thread = thread::spawn(move || {
+        (0..closed).for_each(|_| drop(listener.accept().unwrap()));
         let connections: Vec<_> = (0..2)
             .map(|_| {
                 let (near, _) = listener.accept().unwrap();

@@ -14,7 +14,7 @@ use orinoco_collective::{
 use crate::addresses::free_address;
 use crate::keys::own_address;
 use crate::name;
-use crate::proxy::connect;
+use crate::proxy::{connect, through_busy_proxy};
 
 pub(crate) fn settings(security: Security) -> TcpSettings {
     let messages = MessageSettings { deadline: Duration::from_secs(20), ..MessageSettings::default() };
@@ -218,6 +218,25 @@ fn join_among_strangers(security: Security) {
     assert_eq!(sums(&Rendezvous::Address(address), &vec![security; 3]), [3; 3]);
     stop.send(()).unwrap();
     stranger.join().unwrap();
+}
+
+#[test]
+fn a_rank_that_was_shown_out_comes_again() {
+    for security in [Security::Plaintext, group_key()] {
+        let (_, sums) = through_busy_proxy(3, &settings(security), &[21], |_, _, _| {});
+        assert_eq!(sums.map(Result::unwrap), [[42], [42]]);
+    }
+}
+
+#[test]
+fn a_program_that_closes_all_connections_is_named() {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let rendezvous = Rendezvous::Address(listener.local_addr().unwrap());
+    // The first time, and five more.
+    let server = thread::spawn(move || (0..6).for_each(|_| drop(listener.accept().unwrap())));
+    let error = TcpGroup::join(&rendezvous, 1, 2, plain()).err().expect("no rank");
+    assert!(matches!(error, JoinError::NoRank { rank: 0, .. }), "{error}");
+    server.join().unwrap();
 }
 
 /// They are as many as the lobby takes several times over, and would have to be waited for one lobby after the other.
