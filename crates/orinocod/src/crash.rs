@@ -149,7 +149,70 @@ fn say_at_once(crash: Crash) {
 
 #[cfg(test)]
 mod tests {
+    use std::env;
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::{Command, abort};
+    use std::ptr;
+
     use super::*;
+
+    /// Variable by which a test tells the process that it starts how to crash.
+    const CRASH: &str = "ORINOCO_TEST_CRASH";
+
+    /// Has this process crash under the handler.
+    fn crash(how: &str) -> ! {
+        let _handler = watch(|crash| eprintln!("crashed: {}", crash.text())).expect("installed");
+        match how {
+            // SAFETY: not at all. Nothing is mapped there, which ends the process.
+            "fault" => unsafe { ptr::null::<u8>().wrapping_add(8).read_volatile() }.to_string(),
+            "overflow" => depth(&[0; 4096]).to_string(),
+            "breakpoint" => breakpoint().to_string(),
+            _ => abort(),
+        };
+        unreachable!("it goes on after {how}")
+    }
+
+    /// Calls itself until the stack is full.
+    #[expect(unconditional_recursion, reason = "it is to fill the stack")]
+    fn depth(above: &[u8; 4096]) -> usize {
+        let own = std::hint::black_box([above[0]; 4096]);
+        depth(&own) + usize::from(own[7])
+    }
+
+    fn breakpoint() -> u8 {
+        // SAFETY: a breakpoint changes nothing. Without a debugger it raises SIGTRAP.
+        unsafe {
+            #[cfg(target_arch = "x86_64")]
+            std::arch::asm!("int3");
+            #[cfg(target_arch = "aarch64")]
+            std::arch::asm!("brk #0");
+        }
+        0
+    }
+
+    #[test]
+    fn a_crash_is_told_and_ends_the_process_by_its_signal() {
+        if let Ok(how) = env::var(CRASH) {
+            crash(&how);
+        }
+        let this = thread::current().name().expect("a test has a name").to_owned();
+        for (how, signals) in [
+            ("fault", &[Signal::SEGV][..]),
+            // Rust's handler reports it and aborts.
+            ("overflow", &[Signal::ABORT, Signal::SEGV]),
+            ("breakpoint", &[Signal::TRAP]),
+            ("abort", &[Signal::ABORT]),
+        ] {
+            let mut process = Command::new(env::current_exe().expect("a path"));
+            let output =
+                process.args(["--exact", &this, "--nocapture"]).env(CRASH, how).output().expect("runs");
+            let said = String::from_utf8_lossy(&output.stderr);
+            let ended = output.status.signal();
+            assert!(signals.iter().any(|signal| ended == Some(signal.as_raw())), "{how}: {ended:?}\n{said}");
+            assert!(said.contains("crashed: SIG"), "{how}: {said}");
+            assert!(said.contains(&this[..15]), "{how}: {said}");
+        }
+    }
 
     #[test]
     fn a_crash_is_described_by_signal_and_thread() {

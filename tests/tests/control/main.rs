@@ -3,9 +3,11 @@
 #![expect(clippy::disallowed_methods, reason = "the test waits for real threads or processes")]
 #![allow(clippy::print_stdout, reason = "tests say what they skip and what they compared")]
 
+mod prometheus;
+
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -29,11 +31,18 @@ impl Daemon {
     /// Starts a daemon whose board file has `control` in its section [control].
     fn start(dir: &Path, control: &str, variables: &[(&str, &str)]) -> Self {
         write_board(dir, control);
+        Self::run(dir, variables)
+    }
+
+    /// Starts a daemon with the board file in a folder.
+    fn run(dir: &Path, variables: &[(&str, &str)]) -> Self {
         // As under systemd, WATCHDOG_PID names the daemon's own process (sd_watchdog_enabled(3)).
         let mut command = Command::new("sh");
         command.args(["-c", "WATCHDOG_PID=$$ exec \"$0\" --board \"$1\""]);
         command.arg(binary("orinocod")).arg(dir.join("board.toml"));
-        command.envs(variables.iter().copied()).current_dir(root()).stderr(Stdio::piped());
+        command.envs(variables.iter().copied()).current_dir(root());
+        // A daemon that outlives a failed test does not hold the test's own output.
+        command.stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("starts");
         let log = BufReader::new(child.stderr.take().expect("piped"));
         Self { child, log, socket: dir.join("orinoco.sock") }
@@ -48,6 +57,14 @@ impl Daemon {
                 return line;
             }
         }
+    }
+
+    /// Reads the log to its end.
+    fn rest_of_log(mut self) -> String {
+        let mut text = String::new();
+        self.log.read_to_string(&mut text).expect("text");
+        self.child.wait().expect("a child");
+        text
     }
 
     fn get(&self, path: &str) -> (u16, String) {
@@ -204,6 +221,30 @@ fn a_signal_of_a_crash_leaves_a_dump_and_ends_the_daemon_by_its_signal() {
         (Some("crash"), Some("SIGSEGV from another process"))
     );
     assert!(!dump["trace"].as_array().expect("a list").is_empty(), "it has the latest records");
+}
+
+/// A camera that cannot be reached is told of again and again, with its address, but not with its password.
+#[test]
+fn passwords_in_sources_are_shown_nowhere() {
+    let dir = tempfile::tempdir().expect("temporary folder");
+    let port = TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a free port").port();
+    write_board(dir.path(), &socket_key(dir.path()));
+    let path = dir.path().join("board.toml");
+    let camera = format!(
+        "[[stream]]\nname = 'camera'\nsource = 'rtsp://guard:open-sesame@127.0.0.1:{port}/live'\nmodels = []\n"
+    );
+    fs::write(&path, fs::read_to_string(&path).expect("readable") + &camera).expect("written");
+    let mut daemon = Daemon::run(dir.path(), &[]);
+    let mut said = daemon.hear("running");
+    let shown = format!("127.0.0.1:{port}");
+    let mut seen = daemon.get_until("/v1/dump", |_, dump| dump.contains(&shown));
+    seen += &daemon.get_until("/v1/status", |_, status| status.contains("camera"));
+    seen += &daemon.get("/metrics").1;
+    signal(&daemon.child, "TERM");
+    said += &daemon.rest_of_log();
+    assert!(said.contains(&shown), "{said}");
+    let secret = "open-sesame";
+    assert!(!seen.contains(secret) && !said.contains(secret), "{seen}\n{said}");
 }
 
 #[test]
