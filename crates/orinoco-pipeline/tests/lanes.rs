@@ -57,9 +57,16 @@ fn start(executor: impl Executor + 'static) -> Running {
 }
 
 fn start_with(executor: impl Executor + 'static, latency_max: Option<Duration>) -> Running {
+    start_plans(vec![plan(executor)], latency_max)
+}
+
+/// One stream whose frames run through these plans, one after the other.
+fn start_plans(plans: Vec<BoundPlan>, latency_max: Option<Duration>) -> Running {
     let (clock, events) = (Arc::new(MonotonicClock::default()), Arc::new(Quiet));
     let telemetry = Telemetry::new(1);
-    telemetry.add_model();
+    for _ in &plans {
+        telemetry.add_model();
+    }
     let (lane, entry) = Lane::new(clock.clone(), events.clone(), telemetry.lane(LANE));
     let (sender, seen) = channel();
     let policy = DropPolicy::Block;
@@ -71,8 +78,8 @@ fn start_with(executor: impl Executor + 'static, latency_max: Option<Duration>) 
     let joining = JoinRequest {
         stream: STREAM,
         queue: StreamQueue { group: 0, frames_max: 4, policy, batch_wait },
-        steps: vec![Step { model: MODEL, on: None }],
-        plans: vec![plan(executor)],
+        steps: plans.iter().map(|plan| Step { model: plan.model, on: None }).collect(),
+        plans,
         tracker: None,
         in_video_memory: false,
         result_sender,
@@ -501,8 +508,8 @@ impl Executor for FallsBack {
         _: &SuspensionError,
     ) -> Option<Result<Executed, Diagnosis>> {
         Some(match frames[0].desc.seq {
+            100.. => Err(Diagnosis::new(&codes::ENGINE_RUN, "the engine", "it broke", "nothing")),
             seq if seq.is_multiple_of(3) => Ok(Executed::Skipped),
-            99 => Err(Diagnosis::new(&codes::ENGINE_RUN, "the engine", "it broke", "nothing")),
             _ => {
                 findings[0].classes = class(7);
                 Ok(Executed::Done(StageTimes::default()))
@@ -555,4 +562,105 @@ fn a_lane_that_is_closed_drops_what_waits_for_answers() {
     assert_eq!(running.end().iter().count(), 0);
     assert_eq!(telemetry.stream(STREAM).read(|fold| fold.dropped(DropCause::Shutdown)), 3);
     assert!(waiting.into_iter().all(|(_, suspension)| !suspension.resume(late(1))));
+}
+
+/// Fails for every other frame. The others go to another thread or are skipped, in turn.
+struct FailsHere(Sender<Suspension>);
+
+impl Executor for FailsHere {
+    fn batch_max(&self) -> usize {
+        1
+    }
+
+    fn execute(&mut self, _: &[Frame], _: &mut [InferenceResult]) -> Result<StageTimes, Diagnosis> {
+        Err(Diagnosis::new(&codes::ENGINE_RUN, "the engine", "it broke", "nothing"))
+    }
+
+    fn begin(
+        &mut self,
+        frames: &[Frame],
+        findings: &mut [InferenceResult],
+        suspender: &mut Suspender<'_>,
+    ) -> Result<Executed, Diagnosis> {
+        match frames[0].desc.seq % 4 {
+            1 => {
+                self.0.send(suspender.suspend()).expect("somebody answers");
+                Ok(Executed::Suspended(Duration::from_secs(60)))
+            }
+            3 => Ok(Executed::Skipped),
+            _ => self.execute(frames, findings).map(Executed::Done),
+        }
+    }
+}
+
+/// Ends the stream of a lane whose engine is broken.
+fn end_broken(running: Running) {
+    let Running { frame_sender, lane, sinks, .. } = running;
+    drop(frame_sender);
+    assert!(lane.join().expect("it does not panic").is_err(), "its engine has failed 8 times in a row");
+    sinks.join().expect("it does not panic");
+}
+
+#[test]
+fn answers_of_others_and_skipped_frames_do_not_hide_a_broken_engine() {
+    let (suspensions, to_answer) = channel();
+    let running = start(FailsHere(suspensions));
+    for seq in 0..14 {
+        running.frame_sender.push(frame(seq)).expect("open");
+        match seq % 4 {
+            1 => {
+                assert!(to_answer.recv().expect("it is sent").resume(late(1)));
+                assert_eq!(running.seen.recv(), Ok((seq, Some(1))));
+            }
+            3 => assert_eq!(running.seen.recv(), Ok((seq, None))),
+            _ => {}
+        }
+    }
+    // The eighth failure.
+    running.frame_sender.push(frame(14)).expect("open");
+    end_broken(running);
+}
+
+#[test]
+fn an_engine_that_fails_when_it_falls_back_counts_as_broken() {
+    let (frames, to_answer) = channel();
+    let running = start(FallsBack(frames));
+    let telemetry = running.telemetry.clone();
+    let answers = thread::spawn(move || to_answer.into_iter().for_each(drop));
+    (100..108).for_each(|seq| running.frame_sender.push(frame(seq)).expect("open"));
+    end_broken(running);
+    answers.join().expect("it does not panic");
+    assert_eq!(telemetry.stream(STREAM).read(|fold| fold.dropped(DropCause::ExecutionFailed)), 8);
+}
+
+#[test]
+fn what_fails_elsewhere_again_and_again_does_not_end_a_lane() {
+    let (frames, to_answer) = channel();
+    let running = start(Remote { frames, wait: Duration::from_secs(60) });
+    let telemetry = running.telemetry.clone();
+    let answers = thread::spawn(move || to_answer.into_iter().for_each(drop));
+    let sent = (1..31_u64).filter(|seq| !seq.is_multiple_of(3));
+    sent.for_each(|seq| running.frame_sender.push(frame(seq)).expect("open"));
+    assert_eq!(running.end().iter().count(), 0);
+    answers.join().expect("it does not panic");
+    assert_eq!(telemetry.stream(STREAM).read(|fold| fold.dropped(DropCause::ExecutionFailed)), 20);
+}
+
+#[test]
+fn a_batch_may_be_suspended_for_one_part_of_its_inputs_after_the_other() {
+    let (frames, to_answer) = channel();
+    let remote = Remote { frames, wait: Duration::from_secs(60) };
+    // The first finds nothing, two frames at a time; the second takes them one by one.
+    let plans = vec![plan(Slow), BoundPlan::new(ModelId(1), "remote", Box::new(remote))];
+    let running = start_plans(plans, None);
+    let telemetry = running.telemetry.clone();
+    (1..3).for_each(|seq| running.frame_sender.push(frame(seq)).expect("open"));
+    for (seq, class_id) in [(1, 11), (2, 12)] {
+        let (sent, suspension) = to_answer.recv().expect("each frame is sent");
+        assert_eq!(sent, seq);
+        assert!(suspension.resume(late(class_id)));
+    }
+    let seen: Vec<_> = running.end().iter().collect();
+    assert_eq!(seen, [(1, Some(11)), (2, Some(12))], "each frame has its own result");
+    telemetry.model(ModelId(1)).read(|fold| assert_eq!((fold.inferences, fold.items), (2, 2)));
 }

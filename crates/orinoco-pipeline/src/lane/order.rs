@@ -121,6 +121,23 @@ mod tests {
     use super::*;
 
     #[test]
+    #[should_panic(expected = "frame 1 is finished once")]
+    fn a_frame_is_finished_once() {
+        let mut order = FrameOrder::default();
+        (0..2).for_each(|number| order.suspend(number));
+        order.settle(1, true, Some('b'), |_| {});
+        order.settle(1, true, Some('c'), |_| {});
+    }
+
+    #[test]
+    #[should_panic(expected = "frame 1 comes too late")]
+    fn a_frame_comes_once() {
+        let mut order = FrameOrder::default();
+        order.suspend(1);
+        order.settle(1, false, Some('b'), |_| {});
+    }
+
+    #[test]
     fn results_leave_in_the_order_of_frames() {
         let (mut order, mut left) = (FrameOrder::default(), Vec::new());
         assert_eq!(order.settle(0, false, Some('a'), |result| left.push(result)), Settled::Unchanged);

@@ -128,6 +128,34 @@ mod tests {
     const START: Nanos = Nanos(1_000_000);
 
     #[test]
+    fn every_suspension_is_bounded_from_the_first_one() {
+        let mut batch = BatchProgress::default();
+        assert_eq!(batch.suspend(1, SUSPENSION_MAX * 2, START), START + SUSPENSION_MAX);
+        for quarters in 1..4 {
+            batch.passed(1);
+            let now = START + SUSPENSION_MAX / 4 * quarters;
+            assert_eq!(batch.suspend(1, SUSPENSION_MAX, now), START + SUSPENSION_MAX, "suspended again");
+            assert_eq!(batch.waiting_inputs().1, now);
+        }
+    }
+
+    #[test]
+    fn only_what_was_executed_here_speaks_for_the_engine() {
+        let mut batch = BatchProgress::default();
+        batch.begin_step(1);
+        batch.passed(2);
+        batch.suspend(1, SUSPENSION_MAX, START);
+        batch.passed(1);
+        assert!(!batch.end_step(), "all were skipped or answered by another board");
+        batch.begin_step(1);
+        batch.executed(1);
+        batch.executed(2);
+        assert_eq!(batch.next_inputs(4, 4), Some(3..4), "parts add up");
+        batch.passed(1);
+        assert!(batch.end_step(), "three were executed here");
+    }
+
+    #[test]
     fn a_step_takes_its_inputs_in_parts() {
         let mut batch = BatchProgress::default();
         batch.begin_step(2);
