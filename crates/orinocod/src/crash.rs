@@ -160,6 +160,7 @@ mod tests {
     const CRASH: &str = "ORINOCO_TEST_CRASH";
 
     /// Has this process crash under the handler.
+    #[expect(clippy::print_stderr, reason = "the test reads it")]
     fn crash(how: &str) -> ! {
         let _handler = watch(|crash| eprintln!("crashed: {}", crash.text())).expect("installed");
         match how {
