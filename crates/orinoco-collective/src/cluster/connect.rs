@@ -20,6 +20,8 @@ use crate::{Communicator, JoinError, KeyError};
 const SPLIT_BIT: u32 = 1 << 31;
 /// Interval at which a seat looks whether another is ready to be connected with.
 const RETRY: Duration = Duration::from_millis(2);
+/// Times that a seat is tried again after it has closed a connection without an answer.
+const CLOSED_MAX: u32 = 5;
 
 impl Shared {
     /// Connects this seat with the other members of an assembly, which its state has. Returns the connections by seat.
@@ -71,10 +73,16 @@ impl Shared {
     ) -> Result<Connection, JoinError> {
         let mut next = addresses.iter().cycle();
         let mut address = next.next().expect("a seat has an address");
+        let mut closed = 0;
         loop {
             let dialled = joining.try_dial(purpose, number, seat, *address);
             let is_early = match dialled {
                 Err(JoinError::OtherEpoch { .. }) => true,
+                // Its daemon shows connections out when too many strangers come.
+                Err(JoinError::NoRank { .. }) => {
+                    closed += 1;
+                    closed <= CLOSED_MAX
+                }
                 Err(JoinError::Missing { .. }) => {
                     address = next.next().expect("a cycle has no end");
                     true

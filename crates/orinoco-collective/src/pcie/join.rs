@@ -15,6 +15,7 @@ use super::ring::Rings;
 use super::settings::PcieSettings;
 use super::window::Window;
 use crate::clock::{Ticks, pause};
+use crate::message::MessageSettings;
 use crate::publish::{fault, publish};
 use crate::security::{KeyError, Keys};
 use crate::tcp::digest;
@@ -24,7 +25,7 @@ use crate::{JoinError, Security};
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 /// `SYSFS_MAGIC` of statfs(2): the file system with the resources of PCI devices.
 const SYSFS: i64 = 0x6265_6572;
-/// Bytes at the beginning of a file by which it is known.
+/// Bytes at the beginning of a file by which it is known. Other ranks may write behind them before rank 0 does.
 const BEGINNING_BYTES: usize = 4096;
 
 /// Maps a window and meets the other ranks in it. Returns rings with each; none for this rank itself.
@@ -49,7 +50,9 @@ pub(super) fn join(
         if rank == 0 {
             window.publish(0, MAGIC);
         }
-        let (nonce, settings) = (nonce()?, digest(&settings.messages));
+        // Those of TCP alone may differ.
+        let messages = MessageSettings { tcp_connections: 1, tcp_encryption: true, ..settings.messages };
+        let (nonce, settings) = (nonce()?, digest(&messages));
         let joining = Joining { path, rank, ranks, layout, keys, settings, nonce };
         let rings = meet(joining, &window, start, deadline)?;
         Ok((window, rings))

@@ -510,7 +510,8 @@ impl Joining {
         let own = connection.stream().local_addr().map_err(broken)?;
         let (lobby, listens_at) = self.open(SocketAddr::new(own.ip(), 0))?;
         let hello = self.hello(Use::Directory, 0, listens_at.port());
-        let mut connection = self.greet_again(connection, 0, &Route::to(address), hello)?;
+        let mut connection =
+            self.greet_again(connection, 0, &Route::to(address), hello, &PeerLinks::default())?;
         let mut directory = vec![0; directory_bytes(self.ranks)];
         let received = connection.receive_all(&mut directory, self.rest() + VERDICT);
         let incomplete = || JoinError::Incomplete { address, waited: Ticks::now().since(self.start) };
@@ -617,7 +618,7 @@ impl Joining {
     ) -> Result<Connection, JoinError> {
         let (address, hello) = (route.address, self.hello(purpose, rank, number));
         if route.target.is_none() && self.interrupt.is_none() {
-            return self.greet_again(self.connect(rank, address)?, rank, route, hello);
+            return self.greet_again(self.connect(rank, address)?, rank, route, hello, earlier);
         }
         let mut retry = PROGRAM_RETRY;
         loop {
@@ -664,41 +665,62 @@ impl Joining {
 
     /// Connects to a rank if it listens.
     fn try_connect(&self, rank: usize, address: SocketAddr) -> Result<Connection, JoinError> {
-        let missing = || self.missing(vec![rank], address.to_string());
-        let longest = if self.interrupt.is_some() { ATTEMPT_SHORT } else { ATTEMPT };
-        let time = self.rest().min(longest);
-        if time.is_zero() {
-            return Err(missing());
-        }
-        let stream = TcpStream::connect_timeout(&address, time).map_err(|_| missing())?;
-        if is_own(&stream) {
-            return Err(missing());
-        }
+        let stream = self.reach(address).map_err(|_| self.missing(vec![rank], address.to_string()))?;
         set_up(&stream).map_err(JoinError::System)?;
         Ok(Connection::plain(stream))
     }
 
+    /// Connects to a rank that listened before. `None` if it does not listen any more.
+    fn connect_again(&self, rank: usize, address: SocketAddr) -> Result<Option<Connection>, JoinError> {
+        loop {
+            match self.reach(address) {
+                Ok(stream) => {
+                    set_up(&stream).map_err(JoinError::System)?;
+                    return Ok(Some(Connection::plain(stream)));
+                }
+                Err(why) if why.kind() == ErrorKind::ConnectionRefused => return Ok(None),
+                Err(_) if self.rest().is_zero() => {
+                    return Err(self.missing(vec![rank], address.to_string()));
+                }
+                // Too many wait at its port.
+                Err(_) => pause(RETRY.min(self.rest())),
+            }
+        }
+    }
+
+    fn reach(&self, address: SocketAddr) -> io::Result<TcpStream> {
+        let longest = if self.interrupt.is_some() { ATTEMPT_SHORT } else { ATTEMPT };
+        let time = self.rest().min(longest);
+        if time.is_zero() {
+            return Err(ErrorKind::TimedOut.into());
+        }
+        let stream = TcpStream::connect_timeout(&address, time)?;
+        if is_own(&stream) { Err(ErrorKind::ConnectionRefused.into()) } else { Ok(stream) }
+    }
+
     /// Says hello to a rank, a few times if need be. Returns the connection if both accept each other. A rank that has ended does not
-    /// listen any more, so that no time is lost with it.
+    /// listen any more, so that no time is lost with it. `earlier`: connections with it that are there already.
     fn greet_again(
         &self,
         mut connection: Connection,
         rank: usize,
         route: &Route,
         hello: Hello,
+        earlier: &PeerLinks,
     ) -> Result<Connection, JoinError> {
         for attempt in 0..HELLO_RETRIES {
-            match self.say_hello(connection, rank, route, &hello) {
-                Err(why) if why.kind() == ErrorKind::UnexpectedEof => {
-                    pause((PROGRAM_RETRY * 2u32.pow(attempt)).min(self.rest()));
-                    let again = self.try_connect(rank, route.address);
-                    connection = again.map_err(|_| unanswered(why, rank, route))?;
-                }
-                answered => {
-                    let answered = answered.map_err(|why| unanswered(why, rank, route))?;
-                    return self.conclude(answered, rank, route, &hello);
-                }
+            let why = match self.say_hello(connection, rank, route, &hello) {
+                Ok(answered) => return self.conclude(answered, rank, route, &hello),
+                Err(why) => why,
+            };
+            let was_closed = why.kind() == ErrorKind::UnexpectedEof;
+            // If an earlier connection is broken, another process may be that rank by now, and has not the other connections.
+            if !was_closed || earlier.is_broken() {
+                return Err(unanswered(why, rank, route));
             }
+            pause((PROGRAM_RETRY * 2u32.pow(attempt)).min(self.rest()));
+            let again = self.connect_again(rank, route.address)?;
+            connection = again.ok_or_else(|| unanswered(why, rank, route))?;
         }
         self.greet(connection, rank, route, hello)
     }

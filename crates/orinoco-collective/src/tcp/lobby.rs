@@ -24,8 +24,8 @@ use crate::message::Moved;
 use crate::security::{CONFIRMATION_BYTES, HANDSHAKE_BYTES, Handshake, Keys, Seal};
 use crate::{JoinError, WireVersion};
 
-/// Most connections that are not accepted yet. For one more, the oldest that has said nothing is shown out, or the oldest
-/// of all, after some time for its first words.
+/// Most connections that are not accepted yet. For one more, the one that has come the least far is shown out, the oldest of several,
+/// after some time for its first words.
 const GUESTS_MAX: usize = 128;
 /// Time that a guest has for them. A rank may be kept from saying hello at once while the cores are busy.
 const SILENCE_TIME: Duration = Duration::from_millis(10);
@@ -157,6 +157,10 @@ impl Lobby {
     ) -> Option<(Connection, Hello)> {
         let start = Ticks::now();
         loop {
+            // Before others come, for whom those would be shown out that have only just spoken.
+            if let Some(found) = self.listen(own, &answer) {
+                return Some(found);
+            }
             self.let_in();
             if let Some(found) = self.listen(own, &answer) {
                 return Some(found);
@@ -171,7 +175,8 @@ impl Lobby {
 
     fn let_in(&mut self) {
         for _ in 0..ARRIVALS_MAX {
-            if self.is_full() {
+            let leaver = self.first_to_leave();
+            if self.guests.len() == GUESTS_MAX && leaver.is_none() {
                 return;
             }
             let stream = match self.door.accept() {
@@ -184,8 +189,8 @@ impl Lobby {
             };
             self.closed = None;
             if set_up(&stream).is_ok() {
-                if self.guests.len() == GUESTS_MAX {
-                    self.guests.remove(self.first_to_leave());
+                if let Some(leaver) = leaver.filter(|_| self.guests.len() == GUESTS_MAX) {
+                    self.guests.remove(leaver);
                 }
                 self.guests.push(Guest {
                     connection: Connection::plain(stream),
@@ -199,13 +204,18 @@ impl Lobby {
 
     /// Whether there is no place for another guest yet: those who are here had no time to say hello.
     fn is_full(&self) -> bool {
-        let had_time = |guest: &Guest| Ticks::now().since(guest.since) >= SILENCE_TIME;
-        self.guests.len() == GUESTS_MAX && !had_time(&self.guests[self.first_to_leave()])
+        self.guests.len() == GUESTS_MAX && self.first_to_leave().is_none()
     }
 
-    /// The guest that makes room for another one. They are in the order of their arrival.
-    fn first_to_leave(&self) -> usize {
-        self.guests.iter().position(Guest::is_silent).unwrap_or(0)
+    /// The guest that makes room for another one. They are in the order of their arrival. One that has the right key stays: it may take
+    /// itself for connected already.
+    fn first_to_leave(&self) -> Option<usize> {
+        let now = Ticks::now();
+        let may_leave = |guest: &Guest| {
+            !matches!(guest.stage, Stage::Confirmation(..)) && now.since(guest.since) >= SILENCE_TIME
+        };
+        let guests = self.guests.iter().enumerate().filter(|(_, guest)| may_leave(guest));
+        guests.min_by_key(|(_, guest)| guest.progress()).map(|(at, _)| at)
     }
 
     /// Reads from all guests. Returns the first that is accepted.
@@ -278,9 +288,14 @@ impl Guest {
         }
     }
 
-    /// Whether it has said nothing at all.
-    fn is_silent(&self) -> bool {
-        matches!(self.stage, Stage::Hello) && self.bytes.is_empty()
+    /// Its progress towards a connection of the group.
+    fn progress(&self) -> usize {
+        match self.stage {
+            Stage::Hello if self.bytes.is_empty() => 0,
+            Stage::Hello => 1,
+            Stage::Handshake(_) => 2,
+            Stage::Confirmation(..) => 3,
+        }
     }
 
     fn has_stage(&self) -> bool {
@@ -374,4 +389,68 @@ fn refuse(mut connection: Connection, own: &Hello, answer: Answer) {
     let _ = read(connection.stream(), &mut [0; UNREAD_MAX]);
     // A guest that does not take it learns nothing: it is refused all the same.
     let _ = connection.send_all(&own.answered(answer).encode(), ANSWER_TIME);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::net::Ipv4Addr;
+
+    use super::*;
+    use crate::clock::pause;
+
+    #[test]
+    fn those_who_had_time_make_room_before_those_who_have_just_come() {
+        let mut lobby = Lobby::open(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), Keys::Plaintext).unwrap();
+        let Door::Own(listener) = &lobby.door else { panic!("it has its own port") };
+        let address = listener.local_addr().unwrap();
+        let come = || TcpStream::connect(address).unwrap();
+        let mut strangers: Vec<_> = (0..GUESTS_MAX - 1).map(|_| come()).collect();
+        strangers.iter_mut().for_each(|stranger| stranger.write_all(b"O").unwrap());
+        while lobby.guests.len() < strangers.len() {
+            lobby.let_in();
+        }
+        for guest in &mut lobby.guests {
+            while guest.progress() == 0 {
+                guest.receive();
+            }
+        }
+        pause(SILENCE_TIME);
+        let rank = come();
+        while lobby.guests.len() < GUESTS_MAX {
+            lobby.let_in();
+        }
+        assert!(!lobby.is_full(), "the others had time to say hello");
+        let another = come();
+        while lobby.guests.iter().filter(|guest| guest.progress() == 0).count() < 2 {
+            lobby.let_in();
+        }
+        let own = rank.local_addr().unwrap();
+        let is_here = |guest: &Guest| guest.connection.stream().peer_addr().unwrap() == own;
+        assert!(lobby.guests.iter().any(is_here));
+        assert_eq!(lobby.guests.len(), GUESTS_MAX);
+        drop((strangers, another));
+    }
+
+    #[test]
+    fn nobody_comes_in_before_the_guests_of_a_full_lobby_had_time() {
+        let mut lobby = Lobby::open(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), Keys::Plaintext).unwrap();
+        let Door::Own(listener) = &lobby.door else { panic!("it has its own port") };
+        let address = listener.local_addr().unwrap();
+        let guests: Vec<_> = (0..=GUESTS_MAX).map(|_| TcpStream::connect(address).unwrap()).collect();
+        while lobby.guests.len() < GUESTS_MAX {
+            lobby.let_in();
+        }
+        let now = Ticks::now();
+        lobby.guests.iter_mut().for_each(|guest| guest.since = now);
+        lobby.let_in();
+        let is_early = Ticks::now().since(now) < SILENCE_TIME;
+        let first = guests[0].local_addr().unwrap();
+        let is_first = |guest: &Guest| guest.connection.stream().peer_addr().unwrap() == first;
+        assert!(!is_early || lobby.guests.iter().any(is_first));
+        pause(SILENCE_TIME);
+        lobby.let_in();
+        assert!(!lobby.guests.iter().any(is_first), "the oldest has made room");
+        assert_eq!(lobby.guests.len(), GUESTS_MAX);
+    }
 }

@@ -86,6 +86,24 @@ fn errors(path: &Path, of_ranks: Vec<(usize, PcieSettings)>) -> Vec<String> {
 }
 
 #[test]
+fn settings_of_tcp_alone_may_differ() {
+    let path = name();
+    let results = thread::scope(|scope| {
+        let threads = [(0, 1), (1, 3)].map(|(rank, tcp_connections)| {
+            let path = &path;
+            scope.spawn(move || {
+                let mut settings = settings(Security::Plaintext, Duration::from_secs(20));
+                settings.messages.tcp_connections = tcp_connections;
+                settings.messages.tcp_encryption = rank == 0;
+                PcieGroup::join(path, rank, 2, settings).map(drop)
+            })
+        });
+        threads.map(|thread| thread.join().unwrap())
+    });
+    results.into_iter().for_each(Result::unwrap);
+}
+
+#[test]
 fn ranks_meet_with_every_kind_of_key() {
     for security in [vec![Security::Plaintext; 4], vec![group_key(); 4], key_pairs(4)] {
         let path = name();
