@@ -101,8 +101,10 @@ struct Meeting {
     peer: usize,
     /// This rank's hello, as it was left last.
     own: Hello,
-    /// Once the rank was heard of.
+    /// Once the rank has repeated this rank's nonce.
     rings: Option<Rings>,
+    /// Whether the rank has opened its ends of them, too.
+    is_open: bool,
     stage: Stage,
     /// Bytes of the stage that have come.
     bytes: Vec<u8>,
@@ -137,7 +139,7 @@ impl Meeting {
             echo: 0,
             settings: joining.settings,
         };
-        Self { peer, own, rings: None, stage: Stage::Hello, bytes: Vec::new() }
+        Self { peer, own, rings: None, is_open: false, stage: Stage::Hello, bytes: Vec::new() }
     }
 
     /// Goes on until the rank is met. Returns whether it is.
@@ -165,18 +167,13 @@ impl Meeting {
     /// Looks for the other rank's hello, and repeats its nonce. Returns the hello once it repeats this rank's nonce.
     fn listen(&mut self, joining: &Joining<'_>, window: &impl Window) -> Option<Hello> {
         let Joining { rank, layout, .. } = joining;
+        // It may be left of an earlier group, in which that rank still is.
         let found = Hello::find(window, layout.hello(self.peer, *rank))?;
         if (found.from, found.to) != (self.own.to, self.own.from) || found.nonce == 0 {
             return None;
         }
         if self.own.echo != found.nonce {
             self.own.echo = found.nonce;
-            // In a window that is divided otherwise, these words would be somebody else's.
-            if (found.ranks, found.ring_bytes) == (self.own.ranks, self.own.ring_bytes) {
-                for word in layout.words(*rank, self.peer) {
-                    window.publish(word, Ring::first_word(tag(&self.own)));
-                }
-            }
             self.own.leave(window, layout.hello(*rank, self.peer));
         }
         (found.echo == self.own.nonce).then_some(found)
@@ -204,6 +201,10 @@ impl Meeting {
     fn open(&mut self, joining: &Joining<'_>, window: &impl Window, found: &Hello) {
         let Joining { rank, layout, keys, .. } = joining;
         let peer = self.peer;
+        // The rank is in no earlier group any more, to which these words would be damage.
+        for word in layout.words(*rank, peer) {
+            window.publish(word, Ring::first_word(tag(&self.own)));
+        }
         self.rings = Some(layout.rings(*rank, peer, tag(&self.own)));
         let begins = *rank > peer;
         let (first, second) = if begins { (&self.own, found) } else { (found, &self.own) };
@@ -285,6 +286,12 @@ impl Meeting {
         window: &impl Window,
         awaited: usize,
     ) -> Result<bool, JoinError> {
+        // So far its words may be those of an earlier group. They are written in order.
+        let [.., last] = joining.layout.words(self.peer, joining.rank);
+        self.is_open = self.is_open || (window.load(last) >> 32) as u32 == tag(&self.own);
+        if !self.is_open {
+            return Ok(false);
+        }
         while self.bytes.len() < awaited {
             let (mut bytes, rest) = ([0; ANSWER_BYTES], awaited - self.bytes.len());
             match self.ends().incoming.read(window, &mut bytes[..rest]) {

@@ -166,6 +166,10 @@ impl Worker {
     fn receive(&mut self, now: Duration) {
         for (peer, link) in self.links.iter_mut().enumerate() {
             let Some(link) = link else { continue };
+            if self.shared.gone.load(Ordering::Acquire) >> peer & 1 != 0 {
+                // What comes there now may be of its next group.
+                continue;
+            }
             for _ in 0..NOTICES_AT_ONCE {
                 let Some(notice) = link.next(&self.window, self.epoch) else { break };
                 let is_gone = self.shared.look(|health| {
@@ -177,6 +181,7 @@ impl Worker {
                 });
                 if is_gone {
                     self.shared.gone.fetch_or(1 << peer, Ordering::Release);
+                    break;
                 }
             }
         }

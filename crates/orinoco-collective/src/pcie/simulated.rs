@@ -293,6 +293,28 @@ fn an_earlier_group_is_not_met() {
 }
 
 #[test]
+fn a_rank_that_comes_again_leaves_what_it_has_sent() {
+    check_seeds(100, |simulator| {
+        let seed = simulator.rng().u64(..);
+        let bus = Bus::new(2, layout(2).bytes(), Order::Kept, seed);
+        let keys = [const { Keys::Plaintext }; 2];
+        let mut rings = all_met(meet(simulator, &bus, &keys));
+        let sender = Board { bus: Rc::clone(&bus), rank: 0 };
+        let Rings { messages, notices } = rings[0][1].as_mut().expect("a peer's rings");
+        for ends in [messages, notices] {
+            assert!(ends.outgoing.write_whole(&sender, &[1, 2, 3]));
+        }
+        assert!(meet_as(simulator, &bus, &keys, &[0])[0].is_none(), "rank 1 is in the first group");
+        bus.borrow_mut().now = Nanos(u64::MAX / 2);
+        let receiver = Board { bus: Rc::clone(&bus), rank: 1 };
+        let Rings { messages, notices } = rings[1][0].as_mut().expect("a peer's rings");
+        for ends in [messages, notices] {
+            assert_eq!(ends.incoming.read(&receiver, &mut [0; 10]), Moved::Bytes(3));
+        }
+    });
+}
+
+#[test]
 fn a_rank_with_another_key_is_named() {
     check_seeds(100, |simulator| {
         let keys = [0, 1].map(|_| Keys::Group(GroupKey::generate().expect("a key")));

@@ -5,6 +5,7 @@
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Barrier;
 use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -83,6 +84,30 @@ fn errors(path: &Path, of_ranks: Vec<(usize, PcieSettings)>) -> Vec<String> {
             .collect();
         threads.into_iter().map(|thread| thread.join().unwrap().to_string()).collect()
     })
+}
+
+/// It sends, leaves, and joins the next group while the other rank is still in the first one.
+#[test]
+fn a_rank_that_comes_again_leaves_what_it_has_sent() {
+    let window = Window::new(1 << 20);
+    for security in [Security::Plaintext, group_key()] {
+        let came_again = Barrier::new(2);
+        let join = |rank, deadline| PcieGroup::join(&window.0, rank, 2, settings(security.clone(), deadline));
+        thread::scope(|scope| {
+            let sender = scope.spawn(|| {
+                join(0, Duration::from_secs(20)).unwrap().send(1, &[7u64; 1000]).unwrap();
+                let error = join(0, Duration::from_millis(200)).err().expect("rank 1 does not come");
+                assert!(matches!(error, JoinError::Missing { .. }), "{error}");
+                came_again.wait();
+            });
+            let mut group = join(1, Duration::from_secs(20)).unwrap();
+            came_again.wait();
+            let mut received = [0u64; 1000];
+            group.recv(0, &mut received).unwrap();
+            assert_eq!(received, [7; 1000]);
+            sender.join().unwrap();
+        });
+    }
 }
 
 #[test]
