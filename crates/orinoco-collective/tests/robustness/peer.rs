@@ -98,6 +98,8 @@ pub(crate) fn hello() -> [u8; HELLO_BYTES] {
         thread::spawn(move || TcpGroup::join(&rendezvous, 1, 2, plain(Duration::from_secs(5))).is_ok());
     let mut hello = [0; HELLO_BYTES];
     listener.accept().unwrap().0.read_exact(&mut hello).unwrap();
+    // It would come again otherwise.
+    drop(listener);
     assert!(!rank.join().unwrap(), "nobody answers");
     hello
 }
