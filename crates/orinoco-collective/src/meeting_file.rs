@@ -16,7 +16,7 @@ use crate::publish::{fault, publish};
 /// Bits of a file's mode with which others than its user can write to it.
 const WRITABLE_BY_OTHERS: u32 = 0o022;
 
-/// Attempts to lock a file that may be left over, and the time between two. Ranks that look for it lock it for some microseconds.
+/// Attempts to lock the folder of a file that may be left over, and the time between two. Others lock it for some microseconds.
 const LOCK_ATTEMPTS: usize = 20;
 const LOCK_RETRY: Duration = Duration::from_millis(5);
 
@@ -103,8 +103,17 @@ fn open(path: &Path) -> Result<File, JoinError> {
     Ok(file)
 }
 
-/// Removes a file whose rank 0 was killed.
+/// Removes a file whose rank 0 was killed. The lock on its folder keeps others from doing the same meanwhile: they would remove the
+/// file of the next rank 0. Ranks that look for the file do not take it for locked, since all lock it only as it is shared.
 fn remove_left_over(path: &Path, is_meeting: impl Fn(&File) -> bool) -> Result<(), JoinError> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let locked_folder = File::open(folder).map_err(|source| fault("opening", folder, source))?;
+    let is_alone = (0..LOCK_ATTEMPTS).any(|attempt| {
+        if attempt > 0 {
+            pause(LOCK_RETRY);
+        }
+        locked_folder.try_lock().is_ok()
+    });
     let file = match open(path) {
         Ok(file) => file,
         // It was removed meanwhile.
@@ -114,16 +123,10 @@ fn remove_left_over(path: &Path, is_meeting: impl Fn(&File) -> bool) -> Result<(
     if !is_meeting(&file) {
         return Err(JoinError::Foreign { path: path.to_owned(), found: "another content".to_owned() });
     }
-    let is_locked = (0..LOCK_ATTEMPTS).any(|attempt| {
-        if attempt > 0 {
-            pause(LOCK_RETRY);
-        }
-        file.try_lock().is_ok()
-    });
-    if !is_locked {
+    if !is_alone || file.try_lock_shared().is_err() {
         return Err(JoinError::FileTaken { path: path.to_owned() });
     }
-    // Another rank 0 may have replaced it meanwhile. Whoever removes it has the lock.
+    // Another rank 0 may have made it since it was opened, when the one before had removed its own.
     let is_same = fs::metadata(path).is_ok_and(|now| {
         file.metadata().is_ok_and(|locked| (now.dev(), now.ino()) == (locked.dev(), locked.ino()))
     });
