@@ -42,6 +42,10 @@ impl Shared {
     fn look<R>(&self, look: impl FnOnce(&mut Health) -> R) -> R {
         look(&mut self.health.lock().unwrap_or_else(PoisonError::into_inner))
     }
+
+    fn is_gone(&self, rank: usize) -> bool {
+        self.gone.load(Ordering::Acquire) >> rank & 1 != 0
+    }
 }
 
 impl Pulse {
@@ -80,7 +84,7 @@ impl Pulse {
 
     /// Whether a rank has left. What it has sent before is in its rings.
     pub(super) fn is_gone(&self, rank: usize) -> bool {
-        self.shared.gone.load(Ordering::Acquire) >> rank & 1 != 0
+        self.shared.is_gone(rank)
     }
 
     /// Whether a rank has failed.
@@ -166,7 +170,7 @@ impl Worker {
     fn receive(&mut self, now: Duration) {
         for (peer, link) in self.links.iter_mut().enumerate() {
             let Some(link) = link else { continue };
-            if self.shared.gone.load(Ordering::Acquire) >> peer & 1 != 0 {
+            if self.shared.is_gone(peer) {
                 // What comes there now may be of its next group.
                 continue;
             }

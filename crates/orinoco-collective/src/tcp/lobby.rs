@@ -175,8 +175,7 @@ impl Lobby {
 
     fn let_in(&mut self) {
         for _ in 0..ARRIVALS_MAX {
-            let leaver = self.first_to_leave();
-            if self.guests.len() == GUESTS_MAX && leaver.is_none() {
+            if self.is_full() {
                 return;
             }
             let stream = match self.door.accept() {
@@ -189,7 +188,8 @@ impl Lobby {
             };
             self.closed = None;
             if set_up(&stream).is_ok() {
-                if let Some(leaver) = leaver.filter(|_| self.guests.len() == GUESTS_MAX) {
+                if self.guests.len() == GUESTS_MAX {
+                    let leaver = self.first_to_leave().expect("a lobby that is not full");
                     self.guests.remove(leaver);
                 }
                 self.guests.push(Guest {
