@@ -41,16 +41,17 @@ pub struct Lane {
     current: Option<Batch>,
     /// Batches that wait for an answer.
     suspended: BTreeMap<Ticket, Batch>,
-    /// Plans that were replaced while they had steps to answer.
+    /// Plans that were replaced while steps that they began were suspended.
     replaced: Vec<ReplacedPlan>,
     clock: Arc<dyn Clock>,
     events: Arc<dyn EventSink>,
     emitters: Emitters,
 }
 
-/// Plan that was replaced, and is kept until its suspended steps are answered: dropping it might lose the answers.
+/// Plan that was replaced, and is kept until its suspended steps are over: dropping it might lose the answers, and a step
+/// without one is done by the plan that began it.
 struct ReplacedPlan {
-    _plan: LanePlan,
+    plan: LanePlan,
     tickets: BTreeSet<Ticket>,
 }
 
@@ -194,21 +195,23 @@ impl Lane {
         take_intervals(&mut self.plans, &lock(&self.books).core);
     }
 
-    /// Drops a plan that was replaced, or keeps it until its suspended steps are answered.
+    /// Drops a plan that was replaced, or keeps it until its suspended steps are over.
     fn keep_for_answers(&mut self, plan: LanePlan) {
         let waits_for_it = |batch: &Batch| {
             let steps = steps_of(&self.streams, batch.group);
             steps.get(batch.progress.step()).is_some_and(|step| step.model == plan.plan.model)
         };
+        let of_earlier = |ticket: &Ticket| self.replaced.iter().any(|plan| plan.tickets.contains(ticket));
         let waiting = self.suspended.iter().filter(|(_, batch)| waits_for_it(batch));
-        let tickets: BTreeSet<Ticket> = waiting.map(|(ticket, _)| *ticket).collect();
+        let tickets = waiting.map(|(ticket, _)| *ticket).filter(|ticket| !of_earlier(ticket));
+        let tickets: BTreeSet<Ticket> = tickets.collect();
         if !tickets.is_empty() {
-            self.replaced.push(ReplacedPlan { _plan: plan, tickets });
+            self.replaced.push(ReplacedPlan { plan, tickets });
         }
     }
 
-    /// Drops the replaced plans whose last suspended step was this one.
-    fn drop_answered(&mut self, ticket: Ticket) {
+    /// Drops the replaced plan whose last suspended step was this one.
+    fn drop_unneeded(&mut self, ticket: Ticket) {
         self.replaced.retain_mut(|replaced| {
             replaced.tickets.remove(&ticket);
             !replaced.tickets.is_empty()
@@ -316,15 +319,19 @@ impl Lane {
     /// Goes on at `now` with a batch that has its answer, or drops its frames if that is a fault or did not come in time.
     fn resume(&mut self, ticket: Ticket, now: Nanos) -> Result<(), Diagnosis> {
         let answer = self.mux.take_late_answer();
-        self.drop_answered(ticket);
         let batch = self.suspended.remove(&ticket).expect("a ticket is resumed once");
         let (_, since) = batch.progress.waiting_inputs();
         let waited = TimeSpan::new(since, now);
         self.emitters.lane.resumed(batch.frames.len(), now);
-        let Self { books, streams, plans, inputs, emitters, current, .. } = self;
+        let Self { books, streams, plans, replaced, inputs, emitters, current, .. } = self;
         let batch = current.insert(batch);
         let step = &steps_of(streams, batch.group)[batch.progress.step()];
-        let plan = plans.get_mut(&step.model).expect("a stream brings the plans of its models");
+        let began_it = replaced.iter_mut().find(|replaced| replaced.tickets.contains(&ticket));
+        let is_replaced = began_it.is_some();
+        let plan = match began_it {
+            Some(replaced) => &mut replaced.plan,
+            None => plans.get_mut(&step.model).expect("a stream brings the plans of its models"),
+        };
         let (model, name) = (step.model, plan.plan.name.clone());
         let results = batch.progress.results(answer, now);
         inputs.collect(step, batch);
@@ -335,11 +342,14 @@ impl Lane {
             }
             Err(why) => match plan.fall_back(&why, inputs, batch, emitters, &*self.events) {
                 Some(Ok(())) => None,
+                // An engine that is not used any more says nothing about the one that replaced it.
+                Some(Err(of_engine)) if is_replaced => Some((of_engine, AfterFailure::Continue)),
                 Some(Err(of_engine)) => Some((of_engine, lock(books).core.failed(model))),
                 // What happens elsewhere says nothing about the engine here.
                 None => Some((why.diagnosis(&name), AfterFailure::Continue)),
             },
         };
+        self.drop_unneeded(ticket);
         let Some((why, after)) = failed else { return self.execute().map(drop) };
         self.inputs.clear();
         self.events.emit(Event::ExecutionFailed { model: name, why: why.clone() });

@@ -2,18 +2,30 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
+use orinoco_core::Nanos;
+
+use crate::SUSPENSION_MAX;
 use crate::mux::{LateAnswer, Mux, SuspensionError, Ticket};
 
 /// A lane's offer to wait for an answer while it goes on with other batches.
 pub struct Suspender<'a> {
     mux: &'a Arc<Mux>,
+    /// Time until which the batch may wait, if it has waited before.
+    until: Option<Nanos>,
     ticket: Option<Ticket>,
 }
 
 impl<'a> Suspender<'a> {
-    pub(crate) fn new(mux: &'a Arc<Mux>) -> Self {
-        Self { mux, ticket: None }
+    pub(crate) fn new(mux: &'a Arc<Mux>, until: Option<Nanos>) -> Self {
+        Self { mux, until, ticket: None }
+    }
+
+    /// Returns the longest time for which the step can wait from `now` on: [`SUSPENSION_MAX`] less the time since the batch
+    /// waited for its first answer.
+    pub fn time_left(&self, now: Nanos) -> Duration {
+        self.until.map_or(SUSPENSION_MAX, |until| until.since(now))
     }
 
     /// Returns the place of an answer that comes later. Whoever asks for it returns [`Executed::Suspended`], or the place

@@ -13,8 +13,8 @@ use orinoco_core::{
 use orinoco_pipeline::{
     ANSWER_PARTS_MAX, Answer, AnswerReceiver, BoundPlan, DeviceTimes, ExchangeError, Executed, Executor,
     Frame, FrameResult, FrameSender, JoinRequest, Lane, LaneEntry, LateAnswer, MonotonicClock, NextAnswer,
-    NotTaken, Priority, Request, RequestInputs, RequestRefusal, Sink, SinkThread, Slot, SlotPool, StageTimes,
-    Step, Stop, StreamQueue, Suspender, Suspension, SuspensionError, answer_channel,
+    NotTaken, Priority, Request, RequestInputs, RequestRefusal, SUSPENSION_MAX, Sink, SinkThread, Slot,
+    SlotPool, StageTimes, Step, Stop, StreamQueue, Suspender, Suspension, SuspensionError, answer_channel,
 };
 use orinoco_telemetry::energy::StreamItems;
 use orinoco_telemetry::{DropCause, Event, EventSink, MissCause, Stage, Telemetry, Work};
@@ -62,7 +62,11 @@ fn start_with(executor: impl Executor + 'static, latency_max: Option<Duration>) 
 
 /// One stream whose frames run through these plans, one after the other.
 fn start_plans(plans: Vec<BoundPlan>, latency_max: Option<Duration>) -> Running {
-    let (clock, events) = (Arc::new(MonotonicClock::default()), Arc::new(Quiet));
+    start_on(plans, latency_max, Arc::default())
+}
+
+fn start_on(plans: Vec<BoundPlan>, latency_max: Option<Duration>, clock: Arc<MonotonicClock>) -> Running {
+    let events = Arc::new(Quiet);
     let telemetry = Telemetry::new(1);
     for _ in &plans {
         telemetry.add_model();
@@ -483,7 +487,10 @@ fn an_answer_that_does_not_come_ends_with_its_time() {
 }
 
 /// Suspends every step, and finds class 7 itself when that fails; frames whose number is a multiple of three go on without results.
-struct FallsBack(Sender<(u64, Suspension)>);
+struct FallsBack {
+    frames: Sender<(u64, Suspension)>,
+    wait: Duration,
+}
 
 impl Executor for FallsBack {
     fn batch_max(&self) -> usize {
@@ -498,8 +505,8 @@ impl Executor for FallsBack {
         _: &mut [InferenceResult],
         suspender: &mut Suspender<'_>,
     ) -> Result<Executed, Diagnosis> {
-        self.0.send((frames[0].desc.seq, suspender.suspend())).expect("somebody answers");
-        Ok(Executed::Suspended(Duration::from_millis(50)))
+        self.frames.send((frames[0].desc.seq, suspender.suspend())).expect("somebody answers");
+        Ok(Executed::Suspended(self.wait))
     }
     fn fall_back(
         &mut self,
@@ -521,7 +528,7 @@ impl Executor for FallsBack {
 #[test]
 fn a_step_that_failed_elsewhere_is_done_here_or_skipped_and_no_frame_is_lost() {
     let (frames, to_answer) = channel();
-    let running = start(FallsBack(frames));
+    let running = start(FallsBack { frames, wait: Duration::from_millis(50) });
     let telemetry = running.telemetry.clone();
     let answers = thread::spawn(move || {
         let mut kept = Vec::new();
@@ -549,6 +556,83 @@ fn a_step_that_failed_elsewhere_is_done_here_or_skipped_and_no_frame_is_lost() {
         assert_eq!((fold.frames_out, fold.dropped(DropCause::ExecutionFailed)), (24, 0));
     });
     telemetry.model(MODEL).read(|fold| assert_eq!((fold.inferences, fold.items), (inferred, inferred)));
+}
+
+/// Waits until a plan that was put in the place of another has executed something.
+fn wait_until_used(largest: &AtomicUsize) {
+    while largest.load(Ordering::SeqCst) == 0 {
+        thread::yield_now();
+    }
+}
+
+#[test]
+fn a_step_that_failed_is_done_by_the_plan_that_began_it() {
+    let (frames, to_answer) = channel();
+    let running = start(FallsBack { frames, wait: Duration::from_secs(60) });
+    running.frame_sender.push(frame(1)).expect("open");
+    let (_, first) = to_answer.recv().expect("it is suspended");
+    let new = Finds::new(2, 1);
+    let largest = Arc::clone(&new.largest);
+    running.entry.replace(BoundPlan { generation: 1, ..plan(new) }).expect("the lane has this model");
+    running.frame_sender.push(frame(2)).expect("open");
+    wait_until_used(&largest);
+    assert!(first.resume(failed()));
+    assert_eq!(running.end().iter().collect::<Vec<_>>(), [(1, Some(7)), (2, Some(2))]);
+}
+
+#[test]
+fn a_plan_that_was_replaced_does_not_break_the_lane() {
+    let (frames, to_answer) = channel();
+    let running = start(FallsBack { frames, wait: Duration::from_secs(60) });
+    // As many as a stream may have suspended, and as many failures in a row as end a lane.
+    (100..108).for_each(|seq| running.frame_sender.push(frame(seq)).expect("open"));
+    let waiting: Vec<_> = to_answer.iter().take(8).collect();
+    running.entry.replace(BoundPlan { generation: 1, ..plan(Finds::new(2, 1)) }).expect("it has this model");
+    running.frame_sender.push(frame(108)).expect("open");
+    waiting.into_iter().for_each(|(_, suspension)| assert!(suspension.resume(failed())));
+    assert_eq!(running.end().iter().collect::<Vec<_>>(), [(108, Some(2))]);
+}
+
+/// Suspends every step, and tells how long that can wait.
+struct TellsTime(Sender<(Duration, Suspension)>, Arc<MonotonicClock>);
+
+impl Executor for TellsTime {
+    fn batch_max(&self) -> usize {
+        1
+    }
+    fn execute(&mut self, _: &[Frame], _: &mut [InferenceResult]) -> Result<StageTimes, Diagnosis> {
+        panic!("every step is suspended")
+    }
+    fn begin(
+        &mut self,
+        _: &[Frame],
+        _: &mut [InferenceResult],
+        suspender: &mut Suspender<'_>,
+    ) -> Result<Executed, Diagnosis> {
+        let time_left = suspender.time_left(self.1.now());
+        self.0.send((time_left, suspender.suspend())).expect("somebody answers");
+        Ok(Executed::Suspended(Duration::from_secs(60)))
+    }
+}
+
+#[test]
+fn a_plan_knows_how_long_its_frames_can_still_wait() {
+    let (steps, to_answer) = channel();
+    let clock = Arc::new(MonotonicClock::default());
+    let second = TellsTime(steps.clone(), Arc::clone(&clock));
+    let plans = vec![
+        plan(TellsTime(steps, Arc::clone(&clock))),
+        BoundPlan::new(ModelId(1), "second", Box::new(second)),
+    ];
+    let running = start_on(plans, None, clock);
+    running.frame_sender.push(frame(1)).expect("open");
+    let (time_left, suspension) = to_answer.recv().expect("the first step waits");
+    assert_eq!(time_left, SUSPENSION_MAX);
+    assert!(suspension.resume(late(1)));
+    let (time_left, suspension) = to_answer.recv().expect("the second step waits");
+    assert!(time_left < SUSPENSION_MAX, "{time_left:?}: it has waited for the first");
+    assert!(suspension.resume(late(2)));
+    running.end();
 }
 
 #[test]
@@ -624,7 +708,7 @@ fn answers_of_others_and_skipped_frames_do_not_hide_a_broken_engine() {
 #[test]
 fn an_engine_that_fails_when_it_falls_back_counts_as_broken() {
     let (frames, to_answer) = channel();
-    let running = start(FallsBack(frames));
+    let running = start(FallsBack { frames, wait: Duration::from_millis(50) });
     let telemetry = running.telemetry.clone();
     let answers = thread::spawn(move || to_answer.into_iter().for_each(drop));
     (100..108).for_each(|seq| running.frame_sender.push(frame(seq)).expect("open"));

@@ -155,7 +155,7 @@ impl LanePlan {
         while let Some(chunk) = batch.progress.next_inputs(inputs.len(), batch_max) {
             let frames = &inputs.frames[chunk.clone()];
             let inference = &mut self.inference[..frames.len()];
-            let mut suspender = Suspender::new(mux);
+            let mut suspender = Suspender::new(mux, batch.progress.wait_end());
             self.stage.enter(Stage::Infer);
             let executed = self.plan.executor.begin(frames, inference, &mut suspender);
             let executed = match (executed, suspender.take()) {
@@ -172,8 +172,8 @@ impl LanePlan {
         Ok(StepEnd::Done)
     }
 
-    /// Runs the plan in another way on the inputs that waited for the answer to a suspended step, which has failed. `None`: it
-    /// has no other way.
+    /// Runs the plan, which has begun a step that was suspended and has failed, in another way on the inputs that waited.
+    /// `None`: it has no other way.
     pub(super) fn fall_back(
         &mut self,
         why: &SuspensionError,
@@ -183,8 +183,7 @@ impl LanePlan {
         events: &dyn EventSink,
     ) -> Option<Result<(), Diagnosis>> {
         let (chunk, _) = batch.progress.waiting_inputs();
-        // The plan may have been replaced by one of a smaller batch.
-        let results = self.inference.get_mut(..chunk.len())?;
+        let results = &mut self.inference[..chunk.len()];
         self.stage.enter(Stage::Infer);
         let executed = self.plan.executor.fall_back(&inputs.frames[chunk.clone()], results, why)?;
         let added =

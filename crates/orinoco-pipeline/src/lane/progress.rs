@@ -79,6 +79,11 @@ impl BatchProgress {
         (self.inputs_done..self.inputs_done + inputs, since)
     }
 
+    /// Returns the time until which the batch may wait for answers, all of its steps together; `None` before it has waited.
+    pub fn wait_end(&self) -> Option<Nanos> {
+        self.suspension.map(|suspension| suspension.first + SUSPENSION_MAX)
+    }
+
     /// Notes that the next `count` inputs were executed on this lane.
     pub fn executed(&mut self, count: usize) {
         self.inputs_done += count;
@@ -130,12 +135,13 @@ mod tests {
     #[test]
     fn every_suspension_is_bounded_from_the_first_one() {
         let mut batch = BatchProgress::default();
+        assert_eq!(batch.wait_end(), None);
         assert_eq!(batch.suspend(1, SUSPENSION_MAX * 2, START), START + SUSPENSION_MAX);
         for quarters in 1..4 {
             batch.passed(1);
             let now = START + SUSPENSION_MAX / 4 * quarters;
             assert_eq!(batch.suspend(1, SUSPENSION_MAX, now), START + SUSPENSION_MAX, "suspended again");
-            assert_eq!(batch.waiting_inputs().1, now);
+            assert_eq!((batch.waiting_inputs().1, batch.wait_end()), (now, Some(START + SUSPENSION_MAX)));
         }
     }
 

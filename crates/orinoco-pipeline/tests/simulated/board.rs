@@ -100,6 +100,7 @@ impl<'s> Board<'s> {
         totals.broken += self.lanes.iter().filter(|lane| lane.is_broken).count() as u64;
         totals.exchanged += self.lanes.iter().map(|lane| lane.exchanged).sum::<u64>();
         totals.given_up += self.lanes.iter().map(|lane| lane.given_up).sum::<u64>();
+        totals.replaced_failed += self.lanes.iter().map(|lane| lane.replaced_failed).sum::<u64>();
         totals.fallen_back += self.lanes.iter().map(|lane| lane.fallen_back).sum::<u64>();
         totals.answered += self.remote.answered;
         totals.answered_late += self.remote.late;

@@ -21,6 +21,8 @@ pub(crate) struct Director {
     changes: u64,
     faults: u64,
     has_stopped: bool,
+    /// Generation of the plan that came last.
+    generation: u32,
     /// A model that is held for a stream that may come: the lane and the model.
     held: Option<(usize, ModelId)>,
 }
@@ -65,7 +67,7 @@ impl Board<'_> {
     fn change(&mut self) -> bool {
         let rng = self.simulator.rng();
         let (act, stream, lane) =
-            (rng.u32(..11), rng.usize(..self.streams.len()), rng.usize(..self.lanes.len()));
+            (rng.u32(..12), rng.usize(..self.streams.len()), rng.usize(..self.lanes.len()));
         let (model, is_rare) = (ModelId(rng.u32(..MODELS)), rng.u32(..8) == 0);
         match act {
             0..=3 if self.streams.len() < STREAMS_MAX => self.join(lane),
@@ -89,11 +91,20 @@ impl Board<'_> {
                 let rng = self.simulator.rng();
                 let (batch_max, reads_video_memory) = (rng.usize(1..=BATCH_MAX), rng.u32(..3) > 0);
                 let interval = rng.u32(1..4);
-                let plan = PlanFacts { model, generation: 1, batch_max, reads_video_memory, interval };
+                self.director.generation += 1;
+                let generation = self.director.generation;
+                let plan = PlanFacts { model, generation, batch_max, reads_video_memory, interval };
                 let replaced = self.lanes[lane].replace(plan);
                 self.simulator.note(|| format!("replace {plan:?} of lane {lane}: {replaced:?}"));
                 self.simulator.notify(self.lanes[lane].task);
                 replaced.is_ok()
+            }
+            11 => {
+                let interval = self.simulator.rng().u32(1..4);
+                let is_set = self.lanes[lane].set_interval(model, interval).is_ok();
+                self.simulator.note(|| format!("interval {interval} of {model} on lane {lane}: {is_set}"));
+                self.simulator.notify(self.lanes[lane].task);
+                is_set
             }
             5 if is_rare => self.close_lane(lane),
             // Not all of them too soon: a board without streams has nothing to do.

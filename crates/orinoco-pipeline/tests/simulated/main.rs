@@ -40,6 +40,8 @@ struct Totals {
     answered_late: u64,
     given_up: u64,
     fallen_back: u64,
+    /// Those of them whose plan was replaced meanwhile, and failed.
+    replaced_failed: u64,
     requests: ClientCounts,
 }
 

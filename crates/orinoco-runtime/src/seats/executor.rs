@@ -15,6 +15,9 @@ use crate::shared::Shared;
 
 /// Time that a seat has for an answer. A lane waits for at most two seconds, all models of a frame together.
 const ANSWER_MAX: Duration = Duration::from_millis(1500);
+/// Shortest time that a seat is given for an answer: where earlier answers to the same frames took longer, it is not asked,
+/// because it would count as late although it is not slow.
+const ANSWER_MIN: Duration = Duration::from_millis(750);
 /// Time for which the seat is not asked again after it refused images, failed, or was late: frames would wait in vain.
 const RETRY: Duration = Duration::from_secs(1);
 
@@ -49,12 +52,16 @@ impl SeatExecutor {
         Self { model, local, shared: shared.clone(), offline_since, retry, reported }
     }
 
-    /// Returns whether the seat is to be asked at `now`, or the cause for which it is not.
-    fn readiness(&self, now: Nanos) -> Result<(), MissCause> {
-        match self.retry {
-            Some((until, cause)) if now < until => Err(cause),
-            _ => self.shared.seats.readiness(&self.model.spec.name),
+    /// Returns whether the seat is to be asked at `now` about frames that can wait for `time_left`, or the cause for which it
+    /// is not.
+    fn readiness(&self, now: Nanos, time_left: Duration) -> Result<(), MissCause> {
+        if let Some((until, cause)) = self.retry
+            && now < until
+        {
+            return Err(cause);
         }
+        self.shared.seats.readiness(&self.model.spec.name)?;
+        if time_left < ANSWER_MIN { Err(MissCause::Late) } else { Ok(()) }
     }
 
     /// Counts images that the seat does not infer, and does with them what the board file says. `None`: they were not sent to it.
@@ -142,7 +149,8 @@ impl Executor for SeatExecutor {
         suspender: &mut Suspender<'_>,
     ) -> Result<Executed, Diagnosis> {
         let now = self.shared.clock.now();
-        if let Err(cause) = self.readiness(now) {
+        let time_left = suspender.time_left(now);
+        if let Err(cause) = self.readiness(now, time_left) {
             return self.miss(cause, None, frames, results);
         }
         self.recover();
@@ -150,7 +158,7 @@ impl Executor for SeatExecutor {
             model: Arc::clone(&self.model.name),
             identity: self.model.identity,
             images: frames.iter().map(Frame::share).collect(),
-            deadline: now + ANSWER_MAX,
+            deadline: now + ANSWER_MAX.min(time_left),
             clock: Arc::clone(&self.shared.clock),
             answer: suspender.suspend(),
         };
@@ -196,9 +204,10 @@ mod tests {
     use std::sync::Mutex;
 
     use super::*;
+    use crate::seats::Seats;
     use crate::testing;
     use orinoco_core::{ClassScore, FrameDesc, PixelFormat};
-    use orinoco_pipeline::{Slot, SlotPool};
+    use orinoco_pipeline::{SUSPENSION_MAX, Slot, SlotPool};
     use orinoco_telemetry::EventSink;
 
     /// Codes of the images that were missed, and `recovered`.
@@ -213,6 +222,19 @@ mod tests {
                 _ => return,
             };
             self.0.lock().expect("not poisoned").push(code);
+        }
+    }
+
+    /// Seats that take images.
+    struct Ready;
+
+    impl Seats for Ready {
+        fn readiness(&self, _: &str) -> Result<(), MissCause> {
+            Ok(())
+        }
+
+        fn infer(&self, _: &str, _: SeatBatch) {
+            panic!("no image is sent")
         }
     }
 
@@ -326,13 +348,25 @@ mod tests {
     #[test]
     fn a_seat_that_failed_is_left_alone_for_a_while() {
         let (mut executor, _) = executor(SeatFallback::Skip);
-        let offline = Err(MissCause::Offline);
-        assert_eq!(executor.readiness(Nanos(0)), offline);
+        executor.shared.seats = Arc::new(Ready);
+        assert_eq!(executor.readiness(Nanos(0), SUSPENSION_MAX), Ok(()));
         fails(&mut executor, MissCause::Failed, 1);
         let now = executor.shared.clock.now();
-        assert_eq!(executor.readiness(now), Err(MissCause::Failed));
-        assert_eq!(executor.readiness(now + RETRY), offline, "it is asked again");
+        assert_eq!(executor.readiness(now, SUSPENSION_MAX), Err(MissCause::Failed));
+        assert_eq!(executor.readiness(now + RETRY, SUSPENSION_MAX), Ok(()), "it is asked again");
         fails(&mut executor, MissCause::Late, 1);
-        assert_eq!(executor.readiness(now), Err(MissCause::Late));
+        assert_eq!(executor.readiness(now, SUSPENSION_MAX), Err(MissCause::Late));
+    }
+
+    #[test]
+    fn a_seat_that_has_too_little_time_is_not_asked_and_not_left_alone() {
+        let (mut executor, _) = executor(SeatFallback::Skip);
+        executor.shared.seats = Arc::new(Ready);
+        let (now, short) = (executor.shared.clock.now(), ANSWER_MIN - Duration::from_nanos(1));
+        assert_eq!(executor.readiness(now, short), Err(MissCause::Late));
+        let missed_now = executor.miss(MissCause::Late, None, &frames(2), &mut []);
+        assert!(matches!(missed_now, Ok(Executed::Skipped)));
+        assert_eq!(missed(&executor), [0, 0, 2, 0]);
+        assert_eq!(executor.readiness(now, ANSWER_MIN), Ok(()), "other frames have the time");
     }
 }

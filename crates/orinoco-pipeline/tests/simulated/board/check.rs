@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use orinoco_core::{ModelId, Nanos};
-use orinoco_pipeline::{REQUESTS_MAX, SUSPENDED_FRAMES_MAX};
+use orinoco_pipeline::{REQUESTS_MAX, SUSPENDED_FRAMES_MAX, SUSPENSION_MAX};
 use orinoco_telemetry::SourceState;
 
 use super::lane::Doing;
@@ -63,6 +63,10 @@ impl Board<'_> {
         let lane = &self.lanes[index];
         if !lane.is_closed {
             assert_eq!(lane.mux.suspended(), lane.suspended.len(), "lane {index}: suspended steps");
+        }
+        for batch in lane.suspended.values() {
+            let first = batch.first_suspended.expect("it is suspended");
+            assert!(batch.until <= first + SUSPENSION_MAX, "lane {index}: {first:?} to {:?}", batch.until);
         }
         for stream in lane.streams.keys() {
             let held = lane.held(*stream);

@@ -18,6 +18,8 @@ use super::{Board, MODEL_SETS, REMOTE_MODELS, millis};
 
 /// Longest time for which a lane waits for room once its stream is to end.
 const ROOM_WAIT_MAX: Duration = Duration::from_secs(5);
+/// Time below which another board is not asked.
+const ANSWER_MIN: Duration = Duration::from_millis(750);
 
 pub(crate) struct Lane {
     pub(crate) task: Task,
@@ -49,6 +51,8 @@ pub(crate) struct Lane {
     pub(crate) given_up: u64,
     /// Steps that were executed here, or skipped, because their answer was a fault or did not come.
     pub(crate) fallen_back: u64,
+    /// Those of them whose plan was replaced meanwhile, and failed.
+    pub(crate) replaced_failed: u64,
 }
 
 /// A stream that a lane has admitted.
@@ -91,8 +95,19 @@ pub(crate) struct Batch {
     progress: BatchProgress,
     /// Number of inputs of the step at work, once it has begun.
     inputs: Option<usize>,
+    /// Plan that began the step that is suspended.
+    plan: Option<PlanFacts>,
+    /// Time of its first suspension.
+    pub(crate) first_suspended: Option<Nanos>,
     /// Time until which it waits for its answer.
     pub(crate) until: Nanos,
+}
+
+impl Batch {
+    fn new(group: usize, frames: Vec<Frame>, numbers: Vec<u64>, now: Nanos) -> Self {
+        let (progress, inputs, plan) = (BatchProgress::default(), None, None);
+        Self { group, frames, numbers, progress, inputs, plan, first_suspended: None, until: now }
+    }
 }
 
 /// End of an execution.
@@ -126,6 +141,7 @@ impl Lane {
             exchanged: 0,
             given_up: 0,
             fallen_back: 0,
+            replaced_failed: 0,
         }
     }
 
@@ -168,6 +184,21 @@ impl Lane {
         Ok(())
     }
 
+    /// As [`orinoco_pipeline::LaneEntry::set_interval`].
+    pub(crate) fn set_interval(&mut self, model: ModelId, interval: u32) -> Result<(), ExchangeError> {
+        if !self.core.set_interval(model, interval) {
+            return Err(ExchangeError::NoModel(model));
+        }
+        self.mux.exchange().map_err(|Closed| ExchangeError::Ended)
+    }
+
+    /// Gives its plans the intervals that are set for their models.
+    fn take_intervals(&mut self) {
+        for (model, plan) in &mut self.plans {
+            plan.interval = self.core.interval(*model).unwrap_or(plan.interval);
+        }
+    }
+
     /// Whether nothing keeps it from the next batch.
     pub(crate) fn is_waiting(&self) -> bool {
         matches!(self.doing, Doing::Waiting)
@@ -203,11 +234,12 @@ impl Board<'_> {
         let rng = self.simulator.rng();
         let model = MODEL_SETS[batch.group][batch.progress.step()];
         let fails = now < lane.engine.fails_until && (lane.engine.fails_always || rng.bool());
+        let has_time = batch.progress.wait_end().is_none_or(|end| end.since(now) >= ANSWER_MIN);
         let is_remote = REMOTE_MODELS.contains(&model);
         let execution = match rng.u32(..12) {
             _ if fails => Execution::Failed,
-            0..8 if is_remote => Execution::Suspended,
-            8 if is_remote => Execution::Skipped,
+            0..8 if is_remote && has_time => Execution::Suspended,
+            0..9 if is_remote => Execution::Skipped,
             _ => Execution::Done,
         };
         match execution {
@@ -228,7 +260,7 @@ impl Board<'_> {
         let lane = &mut self.lanes[index];
         let models = MODEL_SETS[batch.group];
         while let Some(model) = models.get(batch.progress.step()) {
-            batch.progress.begin_step(lane.core.interval(*model).expect("its streams use it"));
+            batch.progress.begin_step(lane.plans[model].interval);
             let inputs = *batch.inputs.get_or_insert_with(|| match batch.progress.step() {
                 0 => batch
                     .numbers
@@ -272,6 +304,8 @@ impl Board<'_> {
                 stream.order.suspend(*number);
             }
         }
+        batch.plan = Some(lane.plans[&MODEL_SETS[batch.group][batch.progress.step()]]);
+        batch.first_suspended.get_or_insert(now);
         batch.until = batch.progress.suspend(images, wait, now);
         lane.mux.suspend(ticket, batch.until);
         let task = lane.task;
@@ -302,18 +336,21 @@ impl Board<'_> {
         }
     }
 
-    /// A suspended step has no results: the plan executes it here, skips it, or has no other way.
+    /// A suspended step has no results: the plan that began it executes it here, skips it, or has no other way.
     fn fall_back(&mut self, index: usize, mut batch: Batch) {
         let (now, rng) = (self.simulator.now(), self.simulator.rng());
         let lane = &mut self.lanes[index];
         let model = MODEL_SETS[batch.group][batch.progress.step()];
         let images = batch.progress.waiting_inputs().0.len();
-        // The plan may have been replaced by one of a smaller batch.
-        if images > lane.plans[&model].batch_max || rng.bool() {
+        let plan = batch.plan.expect("it began the step");
+        assert!(images <= plan.batch_max, "{images} images of {plan:?}");
+        if rng.bool() {
             return self.finish(index, batch, false);
         }
         if now < lane.engine.fails_until {
-            lane.is_broken = lane.core.failed(model) == AfterFailure::End;
+            let is_replaced = plan.generation != lane.plans[&model].generation;
+            lane.is_broken = !is_replaced && lane.core.failed(model) == AfterFailure::End;
+            lane.replaced_failed += u64::from(is_replaced);
             return self.finish(index, batch, false);
         }
         lane.fallen_back += 1;
@@ -368,6 +405,7 @@ impl Board<'_> {
                     }
                     lane.streams.insert(stream, Admitted::default());
                 }
+                lane.take_intervals();
             }
             NextBatch::Ready(Next::Exchanged) => self.exchange(index),
             NextBatch::Ready(Next::Resumed(ticket)) => return self.resume(index, ticket),
@@ -391,12 +429,10 @@ impl Board<'_> {
                 let number = |frame: &Frame| {
                     let stream = lane.streams.get_mut(&frame.desc.stream).expect("it was admitted");
                     stream.frames += 1;
-                    stream.frames
+                    stream.frames - 1
                 };
                 let numbers = frames.iter().map(number).collect();
-                let progress = BatchProgress::default();
-                let batch = Batch { group, frames, numbers, progress, inputs: None, until: now };
-                return self.execute(index, batch);
+                return self.execute(index, Batch::new(group, frames, numbers, now));
             }
         }
         self.simulator.work(task, now);
@@ -415,6 +451,7 @@ impl Board<'_> {
         }
         lane.core.drop_unused();
         lane.plans.retain(|model, _| lane.core.has_model(*model));
+        lane.take_intervals();
     }
 
     fn answer(&mut self, index: usize) {
