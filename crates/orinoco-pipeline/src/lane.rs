@@ -175,10 +175,11 @@ impl Lane {
     /// the inference intervals, too.
     fn exchange_plans(&mut self) {
         let mut books = lock(&self.books);
+        // A model that nobody uses any more takes no plan.
+        books.core.drop_unused();
         let plans = std::mem::take(&mut books.exchanges);
         let taken = plans.into_iter().map(|(model, plan)| (plan, books.core.take_exchange(model)));
         let taken: Vec<_> = taken.collect();
-        books.core.drop_unused();
         let unused = extract_unused(&mut self.plans, &books.core);
         drop(books);
         drop(unused);
@@ -196,7 +197,7 @@ impl Lane {
     }
 
     /// Drops a plan that was replaced, or keeps it until its suspended steps are over.
-    fn keep_for_answers(&mut self, plan: LanePlan) {
+    fn keep_for_answers(&mut self, mut plan: LanePlan) {
         let waits_for_it = |batch: &Batch| {
             let steps = steps_of(&self.streams, batch.group);
             steps.get(batch.progress.step()).is_some_and(|step| step.model == plan.plan.model)
@@ -206,6 +207,7 @@ impl Lane {
         let tickets = waiting.map(|(ticket, _)| *ticket).filter(|ticket| !of_earlier(ticket));
         let tickets: BTreeSet<Ticket> = tickets.collect();
         if !tickets.is_empty() {
+            plan.is_replaced = true;
             self.replaced.push(ReplacedPlan { plan, tickets });
         }
     }
@@ -327,7 +329,6 @@ impl Lane {
         let batch = current.insert(batch);
         let step = &steps_of(streams, batch.group)[batch.progress.step()];
         let began_it = replaced.iter_mut().find(|replaced| replaced.tickets.contains(&ticket));
-        let is_replaced = began_it.is_some();
         let plan = match began_it {
             Some(replaced) => &mut replaced.plan,
             None => plans.get_mut(&step.model).expect("a stream brings the plans of its models"),
@@ -340,10 +341,10 @@ impl Lane {
                 plan.add_late(inputs, inference, waited, batch, emitters, &*self.events);
                 None
             }
-            Err(why) => match plan.fall_back(&why, inputs, batch, emitters, &*self.events) {
+            Err(why) => match plan.fall_back(&why, waited.duration(), inputs, batch, emitters, &*self.events)
+            {
                 Some(Ok(())) => None,
-                // An engine that is not used any more says nothing about the one that replaced it.
-                Some(Err(of_engine)) if is_replaced => Some((of_engine, AfterFailure::Continue)),
+                Some(Err(of_engine)) if plan.is_replaced => Some((of_engine, AfterFailure::Continue)),
                 Some(Err(of_engine)) => Some((of_engine, lock(books).core.failed(model))),
                 // What happens elsewhere says nothing about the engine here.
                 None => Some((why.diagnosis(&name), AfterFailure::Continue)),

@@ -18,7 +18,8 @@ pub struct Suspender<'a> {
 }
 
 impl<'a> Suspender<'a> {
-    pub(crate) fn new(mux: &'a Arc<Mux>, until: Option<Nanos>) -> Self {
+    /// Makes the offer of a lane with this mux, for a batch that may wait for answers until then. `None`: it has not waited yet.
+    pub fn new(mux: &'a Arc<Mux>, until: Option<Nanos>) -> Self {
         Self { mux, until, ticket: None }
     }
 

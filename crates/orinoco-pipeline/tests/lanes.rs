@@ -513,6 +513,7 @@ impl Executor for FallsBack {
         frames: &[Frame],
         findings: &mut [InferenceResult],
         _: &SuspensionError,
+        _: Duration,
     ) -> Option<Result<Executed, Diagnosis>> {
         Some(match frames[0].desc.seq {
             100.. => Err(Diagnosis::new(&codes::ENGINE_RUN, "the engine", "it broke", "nothing")),
@@ -577,7 +578,10 @@ fn a_step_that_failed_is_done_by_the_plan_that_began_it() {
     running.frame_sender.push(frame(2)).expect("open");
     wait_until_used(&largest);
     assert!(first.resume(failed()));
-    assert_eq!(running.end().iter().collect::<Vec<_>>(), [(1, Some(7)), (2, Some(2))]);
+    assert_eq!(running.seen.recv(), Ok((1, Some(7))));
+    assert_eq!(running.seen.recv(), Ok((2, Some(2))));
+    assert!(to_answer.recv().is_err(), "the old plan is gone before its lane is");
+    running.end();
 }
 
 #[test]
@@ -588,8 +592,9 @@ fn a_plan_that_was_replaced_does_not_break_the_lane() {
     (100..108).for_each(|seq| running.frame_sender.push(frame(seq)).expect("open"));
     let waiting: Vec<_> = to_answer.iter().take(8).collect();
     running.entry.replace(BoundPlan { generation: 1, ..plan(Finds::new(2, 1)) }).expect("it has this model");
-    running.frame_sender.push(frame(108)).expect("open");
     waiting.into_iter().for_each(|(_, suspension)| assert!(suspension.resume(failed())));
+    // The lane goes on with what was answered first.
+    running.frame_sender.push(frame(108)).expect("open");
     assert_eq!(running.end().iter().collect::<Vec<_>>(), [(108, Some(2))]);
 }
 

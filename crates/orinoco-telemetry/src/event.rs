@@ -94,7 +94,7 @@ pub enum Event {
         lane: usize,
     },
     /// Another seat of the cluster did not infer images of a model. Reported when the seat goes offline, and for every other cause
-    /// once for each model.
+    /// once for each model of a lane.
     SeatMissed {
         /// The model's name on this board.
         model: String,

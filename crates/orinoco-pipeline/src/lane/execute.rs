@@ -30,6 +30,8 @@ pub(super) enum StepEnd {
 /// Plan, and the results that it fills.
 pub(super) struct LanePlan {
     pub(super) plan: BoundPlan,
+    /// Whether it only ends steps that it began: its engine says nothing about the one that replaced it.
+    pub(super) is_replaced: bool,
     inference: Vec<InferenceResult>,
     telemetry: ModelTelemetry,
     stage: StageSetter,
@@ -129,7 +131,7 @@ impl LanePlan {
         let inference = vec![InferenceResult::default(); plan.executor.batch_max()];
         let stage = lane.current_stage().of(plan.model);
         plan.executor.show_stage(stage.clone());
-        Self { plan, inference, telemetry, stage }
+        Self { plan, is_replaced: false, inference, telemetry, stage }
     }
 
     /// Executes a client's request.
@@ -177,6 +179,7 @@ impl LanePlan {
     pub(super) fn fall_back(
         &mut self,
         why: &SuspensionError,
+        waited: Duration,
         inputs: &BatchInputs,
         batch: &mut Batch,
         emitters: &Emitters,
@@ -185,7 +188,7 @@ impl LanePlan {
         let (chunk, _) = batch.progress.waiting_inputs();
         let results = &mut self.inference[..chunk.len()];
         self.stage.enter(Stage::Infer);
-        let executed = self.plan.executor.fall_back(&inputs.frames[chunk.clone()], results, why)?;
+        let executed = self.plan.executor.fall_back(&inputs.frames[chunk.clone()], results, why, waited)?;
         let added =
             executed.map(|executed| self.add_executed(executed, chunk, inputs, batch, emitters, events));
         Some(added)
@@ -214,7 +217,10 @@ impl LanePlan {
         self.report_not_finite(&self.inference[..frames.len()], times.postprocess.end(), events);
         let inference = self.inference[..frames.len()].iter().cloned();
         self.add_findings(&inputs.positions[chunk.clone()], inference, batch);
-        batch.progress.executed(chunk.len());
+        match self.is_replaced {
+            true => batch.progress.passed(chunk.len()),
+            false => batch.progress.executed(chunk.len()),
+        }
     }
 
     /// Adds the results that a suspended step has waited for, in the span `waited`. There are as many as it has inputs.

@@ -40,7 +40,7 @@ struct Totals {
     answered_late: u64,
     given_up: u64,
     fallen_back: u64,
-    /// Those of them whose plan was replaced meanwhile, and failed.
+    /// Steps that were to be executed here, whose plan was replaced meanwhile, and failed.
     replaced_failed: u64,
     requests: ClientCounts,
 }

@@ -15,9 +15,9 @@ use crate::shared::Shared;
 
 /// Time that a seat has for an answer. A lane waits for at most two seconds, all models of a frame together.
 const ANSWER_MAX: Duration = Duration::from_millis(1500);
-/// Shortest time that a seat is given for an answer: where earlier answers to the same frames took longer, it is not asked,
-/// because it would count as late although it is not slow.
-const ANSWER_MIN: Duration = Duration::from_millis(750);
+/// Shortest time in which an answer is worth waiting for: where earlier answers to the same frames took the rest, the seat is not
+/// asked.
+const ANSWER_MIN: Duration = Duration::from_millis(100);
 /// Time for which the seat is not asked again after it refused images, failed, or was late: frames would wait in vain.
 const RETRY: Duration = Duration::from_secs(1);
 
@@ -44,57 +44,103 @@ pub(crate) struct SeatExecutor {
     retry: Option<(Nanos, MissCause)>,
     /// Fault of the seat that was reported last.
     reported: Option<String>,
+    /// Causes that are reported once, and were.
+    reported_once: Vec<(MissCause, bool)>,
+}
+
+/// Reason why a seat does not infer images.
+enum Miss<'a> {
+    /// It is not asked: it is offline, or left alone for a while.
+    NotAsked(MissCause),
+    /// It is not asked: earlier answers to the same frames have left too little time.
+    NoTime,
+    /// It was asked, and has not inferred them.
+    Fault(&'a SuspensionError),
+}
+
+impl Miss<'_> {
+    fn cause(&self) -> MissCause {
+        match self {
+            Self::NotAsked(cause) => *cause,
+            Self::NoTime => MissCause::Late,
+            Self::Fault(why) => why.cause(),
+        }
+    }
 }
 
 impl SeatExecutor {
     pub(crate) fn new(model: SeatModel, local: Option<Box<dyn Executor>>, shared: &Shared) -> Self {
-        let (offline_since, retry, reported) = (None, None, None);
-        Self { model, local, shared: shared.clone(), offline_since, retry, reported }
+        let (offline_since, retry, reported, reported_once) = (None, None, None, Vec::new());
+        Self { model, local, shared: shared.clone(), offline_since, retry, reported, reported_once }
     }
 
-    /// Returns whether the seat is to be asked at `now` about frames that can wait for `time_left`, or the cause for which it
-    /// is not.
-    fn readiness(&self, now: Nanos, time_left: Duration) -> Result<(), MissCause> {
+    /// Returns whether the seat is to be asked at `now` about frames that can wait for `time_left`, or why it is not.
+    fn readiness(&self, now: Nanos, time_left: Duration) -> Result<(), Miss<'static>> {
         if let Some((until, cause)) = self.retry
             && now < until
         {
-            return Err(cause);
+            return Err(Miss::NotAsked(cause));
         }
-        self.shared.seats.readiness(&self.model.spec.name)?;
-        if time_left < ANSWER_MIN { Err(MissCause::Late) } else { Ok(()) }
+        self.shared.seats.readiness(&self.model.spec.name).map_err(Miss::NotAsked)?;
+        if time_left < ANSWER_MIN { Err(Miss::NoTime) } else { Ok(()) }
     }
 
-    /// Counts images that the seat does not infer, and does with them what the board file says. `None`: they were not sent to it.
+    /// Counts images that the seat does not infer, and does with them what the board file says.
     fn miss(
         &mut self,
-        cause: MissCause,
-        why: Option<&Diagnosis>,
+        miss: &Miss<'_>,
         frames: &[Frame],
         results: &mut [InferenceResult],
     ) -> Result<Executed, Diagnosis> {
-        let (count, now) = (frames.len() as u64, self.shared.clock.now());
+        let (cause, now) = (miss.cause(), self.shared.clock.now());
         let telemetry = self.shared.telemetry.model(self.model.id);
-        let before = telemetry.count(ModelCounter::Missed(cause), count, now);
-        let is_news = match (cause, why) {
-            (MissCause::Offline, _) => {
-                let inferred = telemetry.read(|fold| fold.remote.images);
-                self.offline_since.replace(inferred).is_none()
-            }
-            (MissCause::Failed, Some(why)) => {
-                let fault = Some(why.cause.clone());
-                std::mem::replace(&mut self.reported, fault.clone()) != fault
-            }
-            (_, why) => before == 0 && why.is_some(),
+        telemetry.count(ModelCounter::Missed(cause), frames.len() as u64, now);
+        let fault = match miss {
+            Miss::NotAsked(_) => None,
+            Miss::NoTime => Some(self.no_time()),
+            Miss::Fault(why) => Some(why.diagnosis(&self.model.name)),
         };
-        if is_news {
+        if self.is_news(miss, fault.as_ref()) {
             let (model, seat) = (self.model.name.to_string(), self.model.spec.name.clone());
-            let why = self.report(why);
+            let why = self.report(fault.as_ref());
             self.shared.events.emit(Event::SeatMissed { model, seat, why });
         }
         match &mut self.local {
             Some(local) => local.execute(frames, results).map(Executed::Done),
             None => Ok(Executed::Skipped),
         }
+    }
+
+    /// Whether a miss is to be reported: when the seat goes offline, for another fault than the last, else for each cause once.
+    fn is_news(&mut self, miss: &Miss<'_>, fault: Option<&Diagnosis>) -> bool {
+        match (miss.cause(), fault) {
+            (MissCause::Offline, _) => {
+                let telemetry = self.shared.telemetry.model(self.model.id);
+                let inferred = telemetry.read(|fold| fold.remote.images);
+                self.offline_since.replace(inferred).is_none()
+            }
+            (_, None) => false,
+            (MissCause::Failed, Some(fault)) => {
+                let fault = Some(fault.cause.clone());
+                std::mem::replace(&mut self.reported, fault.clone()) != fault
+            }
+            (cause, Some(_)) => {
+                let kind = (cause, matches!(miss, Miss::Fault(_)));
+                let is_first = !self.reported_once.contains(&kind);
+                if is_first {
+                    self.reported_once.push(kind);
+                }
+                is_first
+            }
+        }
+    }
+
+    /// Makes the fault of images that are not sent because no time is left.
+    fn no_time(&self) -> Diagnosis {
+        let cause =
+            "it is not asked, because other answers to the same frames have taken nearly all of the time";
+        let next = "let other boards infer fewer of the stream's models, or see in `orinoco status` which of them is slow";
+        Diagnosis::new(&codes::REQUEST_EXPIRED, format!("seat {}", self.model.spec.name), cause, next)
     }
 
     /// Reports that the seat infers images again after it was offline, once it has.
@@ -150,8 +196,8 @@ impl Executor for SeatExecutor {
     ) -> Result<Executed, Diagnosis> {
         let now = self.shared.clock.now();
         let time_left = suspender.time_left(now);
-        if let Err(cause) = self.readiness(now, time_left) {
-            return self.miss(cause, None, frames, results);
+        if let Err(miss) = self.readiness(now, time_left) {
+            return self.miss(&miss, frames, results);
         }
         self.recover();
         let batch = SeatBatch {
@@ -163,7 +209,8 @@ impl Executor for SeatExecutor {
             answer: suspender.suspend(),
         };
         self.shared.seats.infer(&self.model.spec.name, batch);
-        // The seat answers in time, also that it could not. The lane's own limit is for a connection that hangs.
+        // The seat answers in time, also that it could not. The lane's own limit is for a connection that hangs, or where less
+        // time is left.
         Ok(Executed::Suspended(2 * ANSWER_MAX))
     }
 
@@ -172,13 +219,16 @@ impl Executor for SeatExecutor {
         frames: &[Frame],
         results: &mut [InferenceResult],
         why: &SuspensionError,
+        waited: Duration,
     ) -> Option<Result<Executed, Diagnosis>> {
         let cause = why.cause();
-        if matches!(cause, MissCause::Failed | MissCause::Late) {
+        let is_out_of_time = matches!(why, SuspensionError::TimedOut { .. } | SuspensionError::Remote { .. });
+        // A seat that had less time than usual need not be slow.
+        let is_slow = cause == MissCause::Late && !(is_out_of_time && waited < ANSWER_MAX);
+        if cause == MissCause::Failed || is_slow {
             self.retry = Some((self.shared.clock.now() + RETRY, cause));
         }
-        let why = why.diagnosis(&self.model.name);
-        Some(self.miss(cause, Some(&why), frames, results))
+        Some(self.miss(&Miss::Fault(why), frames, results))
     }
 
     fn show_stage(&mut self, stage: StageSetter) {
@@ -207,7 +257,7 @@ mod tests {
     use crate::seats::Seats;
     use crate::testing;
     use orinoco_core::{ClassScore, FrameDesc, PixelFormat};
-    use orinoco_pipeline::{SUSPENSION_MAX, Slot, SlotPool};
+    use orinoco_pipeline::{Mux, SUSPENSION_MAX, Slot, SlotPool};
     use orinoco_telemetry::EventSink;
 
     /// Codes of the images that were missed, and `recovered`.
@@ -225,16 +275,17 @@ mod tests {
         }
     }
 
-    /// Seats that take images.
-    struct Ready;
+    /// Seats that take images, and note the time that they have.
+    #[derive(Default)]
+    struct Ready(Mutex<Option<Duration>>);
 
     impl Seats for Ready {
         fn readiness(&self, _: &str) -> Result<(), MissCause> {
             Ok(())
         }
 
-        fn infer(&self, _: &str, _: SeatBatch) {
-            panic!("no image is sent")
+        fn infer(&self, _: &str, batch: SeatBatch) {
+            *self.0.lock().expect("not poisoned") = Some(batch.rest());
         }
     }
 
@@ -294,7 +345,7 @@ mod tests {
 
     fn fails_by(executor: &mut SeatExecutor, why: &SuspensionError, count: usize) -> (Executed, usize) {
         let mut results = vec![InferenceResult::default(); count];
-        let done = executor.fall_back(&frames(count), &mut results, why);
+        let done = executor.fall_back(&frames(count), &mut results, why, ANSWER_MAX);
         let done = done.expect("it has another way").expect("frames go on");
         (done, results.iter().filter(|result| !result.classes.is_empty()).count())
     }
@@ -337,7 +388,7 @@ mod tests {
         let (mut executor, events) = executor(SeatFallback::Skip);
         let mut fail = |cause: &str| {
             let why = failed(MissCause::Failed, cause);
-            executor.fall_back(&frames(1), &mut [InferenceResult::default()], &why)
+            executor.fall_back(&frames(1), &mut [InferenceResult::default()], &why, Duration::ZERO)
         };
         for cause in ["no such model", "no such model", "other labels"] {
             assert!(matches!(fail(cause), Some(Ok(Executed::Skipped))));
@@ -348,25 +399,52 @@ mod tests {
     #[test]
     fn a_seat_that_failed_is_left_alone_for_a_while() {
         let (mut executor, _) = executor(SeatFallback::Skip);
-        executor.shared.seats = Arc::new(Ready);
-        assert_eq!(executor.readiness(Nanos(0), SUSPENSION_MAX), Ok(()));
+        executor.shared.seats = Arc::new(Ready::default());
+        let refusal = |executor: &SeatExecutor, now| {
+            executor.readiness(now, SUSPENSION_MAX).err().map(|miss| miss.cause())
+        };
+        assert_eq!(refusal(&executor, Nanos(0)), None);
         fails(&mut executor, MissCause::Failed, 1);
         let now = executor.shared.clock.now();
-        assert_eq!(executor.readiness(now, SUSPENSION_MAX), Err(MissCause::Failed));
-        assert_eq!(executor.readiness(now + RETRY, SUSPENSION_MAX), Ok(()), "it is asked again");
+        assert_eq!(refusal(&executor, now), Some(MissCause::Failed));
+        assert_eq!(refusal(&executor, now + RETRY), None, "it is asked again");
         fails(&mut executor, MissCause::Late, 1);
-        assert_eq!(executor.readiness(now, SUSPENSION_MAX), Err(MissCause::Late));
+        assert_eq!(refusal(&executor, now), Some(MissCause::Late));
+    }
+
+    /// Has the executor begin a step that can wait for so long. Returns the time that the seat is given, if it is asked.
+    fn begins(executor: &mut SeatExecutor, seats: &Ready, time_left: Duration) -> Option<Duration> {
+        let mux = Mux::new(Arc::clone(&executor.shared.clock));
+        let until = executor.shared.clock.now() + time_left;
+        let mut suspender = Suspender::new(&mux, Some(until));
+        let mut results = [InferenceResult::default(), InferenceResult::default()];
+        let begun = executor.begin(&frames(2), &mut results, &mut suspender).expect("its engine is sound");
+        let given = seats.0.lock().expect("not poisoned").take();
+        assert_eq!(given.is_some(), matches!(begun, Executed::Suspended(_)), "{begun:?}");
+        given
     }
 
     #[test]
     fn a_seat_that_has_too_little_time_is_not_asked_and_not_left_alone() {
-        let (mut executor, _) = executor(SeatFallback::Skip);
-        executor.shared.seats = Arc::new(Ready);
-        let (now, short) = (executor.shared.clock.now(), ANSWER_MIN - Duration::from_nanos(1));
-        assert_eq!(executor.readiness(now, short), Err(MissCause::Late));
-        let missed_now = executor.miss(MissCause::Late, None, &frames(2), &mut []);
-        assert!(matches!(missed_now, Ok(Executed::Skipped)));
-        assert_eq!(missed(&executor), [0, 0, 2, 0]);
-        assert_eq!(executor.readiness(now, ANSWER_MIN), Ok(()), "other frames have the time");
+        let (mut executor, events) = executor(SeatFallback::Skip);
+        let seats = Arc::new(Ready::default());
+        executor.shared.seats = Arc::<Ready>::clone(&seats);
+        for _ in 0..2 {
+            assert_eq!(begins(&mut executor, &seats, ANSWER_MIN), None, "some of it has passed");
+        }
+        assert_eq!(missed(&executor), [0, 0, 4, 0]);
+        let given = begins(&mut executor, &seats, ANSWER_MAX).expect("other frames have the time");
+        assert!(given <= ANSWER_MAX && given > ANSWER_MIN, "{given:?}: some of it has passed");
+        let given = begins(&mut executor, &seats, 2 * ANSWER_MAX).expect("it is asked");
+        assert!(given <= ANSWER_MAX, "{given:?}");
+        // In less time than usual: it is not left alone.
+        let late = failed(MissCause::Late, "it is late");
+        let short = ANSWER_MAX - Duration::from_nanos(1);
+        for why in [&SuspensionError::TimedOut { waited: short }, &late] {
+            executor.fall_back(&frames(1), &mut [InferenceResult::default()], why, short);
+            assert!(begins(&mut executor, &seats, ANSWER_MAX).is_some(), "{why:?}");
+        }
+        // No time, and then a seat that is late: each is reported once.
+        assert_eq!(*events.0.lock().expect("not poisoned"), ["E0802", "E0304"]);
     }
 }

@@ -19,7 +19,7 @@ use super::{Board, MODEL_SETS, REMOTE_MODELS, millis};
 /// Longest time for which a lane waits for room once its stream is to end.
 const ROOM_WAIT_MAX: Duration = Duration::from_secs(5);
 /// Time below which another board is not asked.
-const ANSWER_MIN: Duration = Duration::from_millis(750);
+const ANSWER_MIN: Duration = Duration::from_millis(100);
 
 pub(crate) struct Lane {
     pub(crate) task: Task,
@@ -51,7 +51,7 @@ pub(crate) struct Lane {
     pub(crate) given_up: u64,
     /// Steps that were executed here, or skipped, because their answer was a fault or did not come.
     pub(crate) fallen_back: u64,
-    /// Those of them whose plan was replaced meanwhile, and failed.
+    /// Steps that were to be executed here, whose plan was replaced meanwhile, and failed.
     pub(crate) replaced_failed: u64,
 }
 
@@ -238,7 +238,8 @@ impl Board<'_> {
         let is_remote = REMOTE_MODELS.contains(&model);
         let execution = match rng.u32(..12) {
             _ if fails => Execution::Failed,
-            0..8 if is_remote && has_time => Execution::Suspended,
+            // Some plans do not ask how much is left.
+            0..8 if is_remote && (has_time || rng.bool()) => Execution::Suspended,
             0..9 if is_remote => Execution::Skipped,
             _ => Execution::Done,
         };
@@ -347,14 +348,14 @@ impl Board<'_> {
         if rng.bool() {
             return self.finish(index, batch, false);
         }
+        let is_replaced = plan.generation != lane.plans[&model].generation;
         if now < lane.engine.fails_until {
-            let is_replaced = plan.generation != lane.plans[&model].generation;
             lane.is_broken = !is_replaced && lane.core.failed(model) == AfterFailure::End;
             lane.replaced_failed += u64::from(is_replaced);
             return self.finish(index, batch, false);
         }
         lane.fallen_back += 1;
-        if rng.bool() {
+        if !is_replaced && rng.bool() {
             batch.progress.executed(images)
         } else {
             batch.progress.passed(images)
@@ -440,6 +441,8 @@ impl Board<'_> {
 
     fn exchange(&mut self, index: usize) {
         let lane = &mut self.lanes[index];
+        lane.core.drop_unused();
+        lane.plans.retain(|model, _| lane.core.has_model(*model));
         for (model, plan) in std::mem::take(&mut lane.exchanges) {
             let Some(batches) = lane.core.take_exchange(model) else { continue };
             for (stream, batch_max) in batches {
@@ -449,8 +452,6 @@ impl Board<'_> {
             lane.plans.insert(model, plan);
             lane.exchanged += 1;
         }
-        lane.core.drop_unused();
-        lane.plans.retain(|model, _| lane.core.has_model(*model));
         lane.take_intervals();
     }
 
