@@ -6,7 +6,8 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::Duration;
 
-use rustix::fs::{FallocateFlags, fallocate, fstatfs};
+use rustix::fs::{FallocateFlags, fallocate, fstat, fstatfs};
+use rustix::io::Errno;
 
 use super::layout::{Layout, MAGIC};
 use super::mapping::Mapping;
@@ -28,43 +29,76 @@ const SYSFS: i64 = 0x6265_6572;
 /// Bytes at the beginning of a file by which it is known. Other ranks may write behind them before rank 0 does.
 const BEGINNING_BYTES: usize = 4096;
 
-/// Maps a window and meets the other ranks in it. Returns rings with each; none for this rank itself.
+/// A mapped window, with rings with each rank that was met in it; none for this rank itself.
+type Met = (Mapping, Vec<Option<Rings>>);
+
+/// End of a meeting.
+enum Meeting<T> {
+    Met(T),
+    /// Rank 0 has given the window up, because these were missing. It may make another one.
+    GivenUp(Vec<usize>),
+}
+
+/// Maps a window and meets the other ranks in it.
 pub(super) fn join(
     path: &Path,
     rank: usize,
     ranks: usize,
     settings: &PcieSettings,
-) -> Result<(Mapping, Vec<Option<Rings>>), JoinError> {
-    let start = Ticks::now();
-    let deadline = settings.messages.deadline;
+) -> Result<Met, JoinError> {
+    let (start, deadline) = (Ticks::now(), settings.messages.deadline);
     let keys = keys(&settings.security, rank, ranks)?;
-    let (file, is_new) =
-        if rank == 0 { open_or_make(path, ranks)? } else { (find(path, start, deadline)?, false) };
-    let met = check(&file, path, rank, &keys).and_then(|()| {
-        let bytes = file.metadata().map_err(|source| fault("reading the size of", path, source))?.len();
-        let layout = Layout::new(ranks, bytes).ok_or_else(|| {
-            let least = Layout::least_bytes(ranks) as u64;
-            JoinError::WindowSize { path: path.to_owned(), ranks, bytes, least }
-        })?;
-        let window = Mapping::new(&file, layout.bytes()).map_err(|source| fault("mapping", path, source))?;
-        if rank == 0 {
-            window.publish(0, MAGIC);
-        }
-        // Those of TCP alone may differ.
-        let messages = MessageSettings { tcp_connections: 1, tcp_encryption: true, ..settings.messages };
-        let (nonce, settings) = (nonce()?, digest(&messages));
-        let joining = Joining { path, rank, ranks, layout, keys, settings, nonce };
-        let rings = meet(joining, &window, start, deadline)?;
-        Ok((window, rings))
-    });
-    if is_new {
+    // Those of TCP alone may differ.
+    let messages = MessageSettings { tcp_connections: 1, tcp_encryption: true, ..settings.messages };
+    let digest = digest(&messages);
+    let mut awaited = vec![0];
+    loop {
+        let (file, is_new) = match rank {
+            0 => open_or_make(path, ranks)?,
+            _ => (find(path, &awaited, start, deadline)?, false),
+        };
+        let met = check(&file, path, rank, &keys).and_then(|()| {
+            let (window, layout) = map(&file, path, rank, ranks)?;
+            let (keys, nonce) = (keys.clone(), nonce()?);
+            let joining = Joining { path, rank, ranks, layout, keys, settings: digest, nonce };
+            Ok(match meet(joining, &window, &file, start, deadline)? {
+                Meeting::Met(rings) => Meeting::Met((window, rings)),
+                Meeting::GivenUp(missing) => Meeting::GivenUp(missing),
+            })
+        });
         // Nobody comes any more, and the mapping lives without its name.
-        let removed = fs::remove_file(path);
+        let removed = if is_new { fs::remove_file(path) } else { Ok(()) };
         let met = met?;
         removed.map_err(|source| fault("removing", path, source))?;
-        return Ok(met);
+        match met {
+            Meeting::Met(met) => return Ok(met),
+            Meeting::GivenUp(missing) => awaited = missing,
+        }
     }
-    met
+}
+
+/// Maps as much of a window as so many ranks use, and marks it as rank 0.
+fn map(file: &File, path: &Path, rank: usize, ranks: usize) -> Result<(Mapping, Layout), JoinError> {
+    let bytes = file.metadata().map_err(|source| fault("reading the size of", path, source))?.len();
+    let layout = Layout::new(ranks, bytes).ok_or_else(|| {
+        let least = Layout::least_bytes(ranks) as u64;
+        JoinError::WindowSize { path: path.to_owned(), ranks, bytes, least }
+    })?;
+    reserve(file, layout.bytes()).map_err(|source| fault("reserving the memory of", path, source))?;
+    let window = Mapping::new(file, layout.bytes()).map_err(|source| fault("mapping", path, source))?;
+    if rank == 0 {
+        window.publish(0, MAGIC);
+    }
+    Ok((window, layout))
+}
+
+/// Reserves the memory of a file, which may have holes: on a full file system, a write to one kills the process.
+fn reserve(file: &File, bytes: usize) -> io::Result<()> {
+    match fallocate(file, FallocateFlags::KEEP_SIZE, 0, bytes as u64) {
+        // A device's memory, or a file system that cannot tell.
+        Ok(()) | Err(Errno::NODEV | Errno::NOSYS | Errno::OPNOTSUPP) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// The keys of the ranks, once they are checked.
@@ -94,8 +128,9 @@ fn open_or_make(path: &Path, ranks: usize) -> Result<(File, bool), JoinError> {
         Ok(file) => Ok((file, false)),
         Err(source) if source.kind() == ErrorKind::NotFound => {
             let made = publish(path, |file| {
-                // Its memory must be there before anybody writes to it: a full /dev/shm would kill the process later.
-                fallocate(file, FallocateFlags::empty(), 0, Layout::of_file(ranks).bytes() as u64)?;
+                let bytes = Layout::of_file(ranks).bytes();
+                file.set_len(bytes as u64)?;
+                reserve(file, bytes)?;
                 file.write_all_at(&MAGIC.to_le_bytes(), 0)?;
                 file.try_clone()
             })?;
@@ -105,8 +140,8 @@ fn open_or_make(path: &Path, ranks: usize) -> Result<(File, bool), JoinError> {
     }
 }
 
-/// Opens the window as soon as it is there.
-fn find(path: &Path, start: Ticks, deadline: Duration) -> Result<File, JoinError> {
+/// Opens the window as soon as it is there. Until then these ranks are missing.
+fn find(path: &Path, awaited: &[usize], start: Ticks, deadline: Duration) -> Result<File, JoinError> {
     loop {
         match open(path) {
             Ok(file) => return Ok(file),
@@ -117,7 +152,7 @@ fn find(path: &Path, start: Ticks, deadline: Duration) -> Result<File, JoinError
         }
         let waited = Ticks::now().since(start);
         if waited >= deadline {
-            return Err(missing(vec![0], path, waited));
+            return Err(missing(awaited.to_vec(), path, waited));
         }
         pause(LOOK_EVERY);
     }
@@ -150,19 +185,24 @@ fn check(file: &File, path: &Path, rank: usize, keys: &Keys) -> Result<(), JoinE
     })
 }
 
-/// Meets all other ranks.
+/// Meets all other ranks. Returns rings with each.
 fn meet(
     joining: Joining<'_>,
     window: &Mapping,
+    file: &File,
     start: Ticks,
     deadline: Duration,
-) -> Result<Vec<Option<Rings>>, JoinError> {
-    let path = joining.path;
+) -> Result<Meeting<Vec<Option<Rings>>>, JoinError> {
+    let (path, rank) = (joining.path, joining.rank);
     let mut meetings = Meetings::begin(joining, window);
     loop {
         let absent = meetings.step(window)?;
         if absent.is_empty() {
-            return Ok(meetings.finish());
+            return Ok(Meeting::Met(meetings.finish()));
+        }
+        // Rank 0 also removes a file in which all have met. But then it has heard that this rank has.
+        if rank != 0 && !meetings.is_ready() && is_removed(file) {
+            return Ok(Meeting::GivenUp(absent));
         }
         let waited = Ticks::now().since(start);
         if waited >= deadline {
@@ -170,6 +210,11 @@ fn meet(
         }
         pause(LOOK_EVERY);
     }
+}
+
+/// Whether a file has lost its name.
+fn is_removed(file: &File) -> bool {
+    fstat(file).is_ok_and(|stat| stat.st_nlink == 0)
 }
 
 fn missing(missing: Vec<usize>, path: &Path, waited: Duration) -> JoinError {

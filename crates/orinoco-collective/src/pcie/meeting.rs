@@ -80,6 +80,11 @@ impl<'a> Meetings<'a> {
         Ok(missing)
     }
 
+    /// Whether this rank has met all others, and said so.
+    pub(super) fn is_ready(&self) -> bool {
+        self.is_ready
+    }
+
     /// Rings with each rank, when all have met; none for this rank itself.
     pub(super) fn finish(self) -> Vec<Option<Rings>> {
         let mut rings: Vec<Option<Rings>> = (0..self.joining.ranks).map(|_| None).collect();
@@ -243,7 +248,7 @@ impl Meeting {
             }
             Stage::Answer(mut handshake) => {
                 if bytes[0] != ACCEPTED {
-                    let why = format!("it does not know the key of this rank as that of rank {rank}");
+                    let why = format!("the key that it has for rank {rank} is not that of this rank");
                     return Err(JoinError::Refused { rank: self.peer, why });
                 }
                 if !handshake.read(bytes[1..].try_into().expect("its length was checked")) {

@@ -3,7 +3,7 @@
 #![expect(clippy::disallowed_methods, reason = "the test measures how soon real threads return")]
 
 use std::fs::{File, OpenOptions};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Barrier;
 use std::sync::mpsc::channel;
@@ -110,6 +110,36 @@ fn a_rank_that_comes_again_leaves_what_it_has_sent() {
     }
 }
 
+/// Rank 0 gives up, and starts again: it makes another file of the same name.
+#[test]
+fn ranks_go_on_in_the_file_that_rank_0_makes_anew() {
+    let path = name();
+    let join = |rank, deadline| PcieGroup::join(&path, rank, 3, settings(Security::Plaintext, deadline));
+    let long = Duration::from_secs(20);
+    thread::scope(|scope| {
+        let first = scope.spawn(move || join(1, long).map(drop));
+        let error = join(0, Duration::from_millis(300)).err().expect("rank 2 does not come");
+        assert!(matches!(&error, JoinError::Missing { missing, .. } if *missing == [2]), "{error}");
+        let second = scope.spawn(move || join(2, long).map(drop));
+        join(0, long).map(drop).unwrap();
+        for rank in [first, second] {
+            rank.join().unwrap().unwrap();
+        }
+    });
+}
+
+/// A write to a hole would end the process where the file system is full.
+#[test]
+fn a_file_with_holes_gets_all_of_its_memory_first() {
+    let window = Window::new(1 << 20);
+    assert_eq!(sums(&window.0, &[Security::Plaintext, Security::Plaintext]), [1; 2]);
+    let reserved = std::fs::metadata(&window.0).unwrap().blocks() * 512;
+    assert!(
+        reserved >= 4 * (128 << 10),
+        "{reserved} bytes: rings of 128 KiB, also those of a rank to itself"
+    );
+}
+
 #[test]
 fn settings_of_tcp_alone_may_differ() {
     let path = name();
@@ -176,7 +206,7 @@ fn a_rank_without_the_right_key_does_not_join() {
         assert_eq!(errors[0], format!("rank 1 in {} does not have the key of that rank", path.display()));
         assert_eq!(
             errors[1],
-            "rank 0 refuses this rank: it does not know the key of this rank as that of rank 1"
+            "rank 0 refuses this rank: the key that it has for rank 1 is not that of this rank"
         );
         assert!(!path.exists());
     }

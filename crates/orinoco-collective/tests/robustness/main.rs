@@ -34,7 +34,7 @@ const SILENCE: Duration = Duration::from_millis(500);
 /// Time that a rank may take longer where builds and other tests share its cores. On an idle machine it takes a few milliseconds.
 const ALLOWANCE: Duration = Duration::from_millis(1500);
 /// Transports, as the orders of a worker name them.
-const TRANSPORTS: [&str; 3] = ["shm", "tcp", "tcp-plaintext"];
+const TRANSPORTS: [&str; 4] = ["shm", "tcp", "tcp-plaintext", "pcie"];
 
 /// Lets one of these tests run at a time, so that they do not slow one another.
 fn turn() -> MutexGuard<'static, ()> {

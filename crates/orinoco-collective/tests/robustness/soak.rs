@@ -45,7 +45,7 @@ fn no_rank_is_taken_for_dead_under_load() {
     let minutes = number("ORINOCO_SOAK_MINUTES").or(is_long().then_some(MINUTES_LONG));
     let time = minutes.map_or(QUICK, |minutes| Duration::from_secs(60 * minutes));
     let _load = load();
-    let groups: Vec<(&str, Vec<Process>)> = [("shm", 3), ("tcp", 4), ("tcp-plaintext", 2)]
+    let groups: Vec<(&str, Vec<Process>)> = [("shm", 3), ("tcp", 4), ("tcp-plaintext", 2), ("pcie", 2)]
         .into_iter()
         .map(|(transport, ranks)| {
             let all = Orders { time, seed: ranks as u64, ..orders(transport, 0, ranks) };

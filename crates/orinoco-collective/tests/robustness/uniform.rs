@@ -27,7 +27,7 @@ fn rounds(process: &Process, seed: u64, victim: usize, struck: u64) -> u64 {
 #[test]
 fn survivors_of_a_uniform_group_agree() {
     let _turn = turn();
-    for transport in ["tcp", "tcp-plaintext"] {
+    for transport in ["tcp", "tcp-plaintext", "pcie"] {
         for seed in seeds(12) {
             let victim = seed as usize % 3;
             let all = Orders { seed, is_uniform: true, ..orders(transport, 0, 3) };

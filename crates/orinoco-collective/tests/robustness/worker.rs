@@ -9,8 +9,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use orinoco_collective::{
-    CollectiveError, Communicator, GroupKey, JoinError, MessageSettings, ReduceOp, Rendezvous, Security,
-    Settings, ShmGroup, TcpGroup, TcpSettings, Uniform,
+    CollectiveError, Communicator, GroupKey, JoinError, MessageSettings, PcieGroup, PcieSettings, ReduceOp,
+    Rendezvous, Security, Settings, ShmGroup, TcpGroup, TcpSettings, Uniform,
 };
 use orinoco_core::Rng;
 use rustix::time::{ClockId, clock_gettime};
@@ -113,6 +113,7 @@ fn rank() {
         let file = orders.file(seed);
         match orders.transport.as_str() {
             "shm" => run(&orders, seed, join_shm(&orders, &file)),
+            "pcie" => run(&orders, seed, join_pcie(&orders, &file)),
             _ => run(&orders, seed, join_tcp(&orders, &file)),
         }
         let after = settled(before);
@@ -132,18 +133,27 @@ fn join_shm(orders: &Orders, file: &Path) -> Result<ShmGroup, JoinError> {
     ShmGroup::join(file, orders.rank, orders.ranks, settings)
 }
 
+fn join_pcie(orders: &Orders, file: &Path) -> Result<PcieGroup, JoinError> {
+    let settings = PcieSettings { security: Security::Plaintext, messages: messages(orders) };
+    PcieGroup::join(file, orders.rank, orders.ranks, settings)
+}
+
+fn messages(orders: &Orders) -> MessageSettings {
+    MessageSettings {
+        deadline: orders.deadline,
+        silence: SILENCE,
+        uniform: orders.is_uniform.then(Uniform::default),
+        ..MessageSettings::default()
+    }
+}
+
 fn join_tcp(orders: &Orders, file: &Path) -> Result<TcpGroup, JoinError> {
     let security = match (orders.transport.as_str(), &orders.key) {
         ("tcp-plaintext", _) => Security::Plaintext,
         (_, Some(key)) => Security::GroupKey(GroupKey::read(key).expect("a key")),
         _ => Security::FileKey,
     };
-    let messages = MessageSettings {
-        deadline: orders.deadline,
-        silence: SILENCE,
-        uniform: orders.is_uniform.then(Uniform::default),
-        ..MessageSettings::default()
-    };
+    let messages = messages(orders);
     let rendezvous = match orders.addresses.as_slice() {
         [] => Rendezvous::File(file.to_owned()),
         [one] => Rendezvous::Address(*one),
