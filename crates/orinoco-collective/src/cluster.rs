@@ -131,7 +131,7 @@ pub struct SeatState {
 pub enum ClusterError {
     /// The key pair is none of the list.
     #[error(
-        "this board has no seat: its public key {key} is not in the member list (serial {serial}); copy the current list to this board, or add the key to the list and sign it again"
+        "this board is not in the member list (serial {serial}): no seat has its public key {key}; copy the current list to this board, or add a seat with this key, increase `serial`, sign the list, and copy it to all boards"
     )]
     NoSeat {
         /// Public key of this board.

@@ -44,8 +44,8 @@ codes! {
     RELOAD "E0110" Configuration "a change that a running board cannot apply"
         "On `systemctl reload orinocod` (SIGHUP) the daemon reads its board file again: it starts new streams, stops removed ones, \
          replaces changed models and leaves the rest running. `lanes` and the sections [memory], [inference], [control], [sensors], \
-         [otlp] and [governor] need `systemctl restart orinocod`. If the log has no `reloaded` line, nothing changed. If it has one, \
-         everything was applied except the streams or models that the messages name; reload again for those."
+         [otlp], [cluster] and [governor] need `systemctl restart orinocod`. If the log says `not reloaded`, nothing changed. If it \
+         says `reloaded joined=...`, everything was applied except the streams or models that the messages name; reload again for those."
     BOARD_PROFILE "E0111" Configuration "no such board profile"
         "A profile is what is publicly known of a kind of board. `orinoco board list` shows the names of all; `orinoco board detect` \
          says which one this machine has."
@@ -90,7 +90,7 @@ codes! {
         "The planned memory of all models and streams is more than [memory] budget; nothing was loaded. The table shows each \
          part, and the message shows the smallest single change that fits. `orinoco memory --board FILE` shows the same for a \
          board that fits. During a reload, the old and the new models and streams count at the same time, and so does the \
-         memory for loading the new models. If the new board alone fits, restart the daemon, or reload in two steps: first \
+         memory for loading the new models. If what the new file describes fits by itself, restart the daemon, or reload in two steps: first \
          remove the old streams, then add the new ones. Until then the daemon runs unchanged."
     MEMORY_MEASURE "E0306" RunFailed "a model whose memory cannot be measured"
         "A model's memory is measured by running it once in a separate process; that process failed. The message has its last \
@@ -156,7 +156,7 @@ codes! {
     REQUEST_CANCELLED "E0804" RunFailed "a request that was cancelled"
         "The client cancelled the request, and gets no further part of its answer."
     REQUEST_UNANSWERED "E0805" RunFailed "a request without an answer"
-        "The request was accepted but not answered: the model was removed, the board was stopped, or an engine failed. Send \
+        "The request was accepted but not answered: the model was removed, the daemon was stopped, or an engine failed. Send \
          it again."
     CONTROL_LISTEN "E0901" Configuration "a control socket that cannot be opened"
         "The daemon serves its status on a Unix socket and, if the board file's [control] names an address, on loopback TCP. The \
@@ -168,7 +168,7 @@ codes! {
          header that is not localhost or the listening address with its port, so that a web page cannot reach the daemon \
          through a DNS name that the attacker controls (DNS rebinding). Request bodies are refused. docs/control-socket.md has all paths."
     CONTROL_UNAVAILABLE "E0903" RunFailed "a status that is not available"
-        "The board is still starting, the run did not answer in time, or too many clients are connected. Try again; if the run \
+        "The daemon is still starting, its pipeline did not answer in time, or too many clients are connected. Try again; if the pipeline \
          does not answer, the daemon's log (`journalctl -u orinocod`) says what it does."
     DAEMON_ABSENT "E0911" RunFailed "no daemon runs here"
         "Nobody listens at the daemon's control socket. `systemctl status orinocod` says whether the daemon runs, and `journalctl -u \
@@ -224,8 +224,8 @@ codes! {
          each machine with `scp -p`. If others could open the file, make a new one: whoever has the key can join as any rank."
     CLUSTER_SEAT "E1004" Configuration "a board that cannot join its cluster"
         "[cluster] of the board file names the signed member list, the operator's public key with which it is checked, and the key pair \
-         of this board. The list must be signed by that operator, and have a seat with the public key of this board, at whose address \
-         the board can listen. `orinoco cluster keygen` makes a board's key pair, `orinoco cluster sign` signs a list, and `orinoco \
+         of this board. The list must be signed by that operator. One of its [[seat]] entries (name, addresses and public key of a \
+         board) must have the public key of this board, and an address at which the board can listen. `orinoco cluster keygen` makes a board's key pair, `orinoco cluster sign` signs a list, and `orinoco \
          cluster check` shows one. After a change, copy the same list to all boards, then restart their daemons: boards with \
          different lists do not connect, and a daemon refuses a list with a lower serial number than one that it has used. A model's `seat` in the board file must be the name of another seat in the list. The folder of \
          `program_socket` must exist and be writable for the daemon's user, and nothing else may have the socket's name."
@@ -242,7 +242,7 @@ codes! {
     HOST_LOGIN "E1007" RunFailed "a host on which no rank could be started"
         "`orinoco perf --hosts` logs in to each host with `ssh`, and runs `orinoco` there. The message is that of ssh or of the shell on that \
          host. `ssh HOST orinoco --version` must work without a prompt: use a key without a passphrase or an agent, and log in once by \
-         hand so that the host's key is known. If `orinoco` is not in the path of the login, name it with --program."
+         hand so that the host's key is known. If `orinoco` is not in the PATH of such a session, name its path with --program."
     MODEL_COPY "E1008" RunFailed "a model that cannot be copied from another board"
         "`orinoco models pull` copies the files of a model from another board of the cluster, through the daemons of both. That board must be \
          in the cluster's epoch (`orinoco status`), run the model, and have `share_models = true` in [cluster] of its board file. `orinoco \

@@ -239,7 +239,7 @@ fn not_joined(spec: &BoardStream, why: JoinError) -> JoinFailure {
         JoinError::Ended => "its lane stopped during the reload",
         JoinError::NoPlan(_) => "its lane unloaded one of the stream's models during the reload",
         JoinError::VideoMemory(_) => {
-            "the new version of a model on its lane cannot read frames from GPU memory"
+            "the reload replaced a model on its lane by one that cannot read frames from GPU memory"
         }
     };
     let next = "reload the board file again";

@@ -193,7 +193,8 @@ pub(crate) struct WhereArgs {
 /// Engines, and the settings with which they run.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct EngineArgs {
-    /// Engine, or several in order of preference, separated by commas: ort-cuda, ort-cpu, tract
+    /// Engine, or several in order of preference, separated by commas: ort-cuda and ort-cpu (ONNX Runtime on the GPU and on the
+    /// CPU), tract (built in, on the CPU)
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub(crate) engine: Vec<String>,
     /// Threads that one inference uses
@@ -272,7 +273,7 @@ pub(crate) struct InferArgs {
     #[arg(value_name = "FILE", required = true)]
     pub(crate) inputs: Vec<PathBuf>,
     /// Folder of known people or things, as DIR/NAME.jpg or DIR/NAME/*.jpg: each input is given the name of the most similar
-    /// image. For models whose head is `embedding`; matches at or below --score are dropped
+    /// image. For models whose head (output parser) is `embedding`; matches at or below --score are dropped
     #[arg(long, value_name = "DIR")]
     pub(crate) gallery: Option<PathBuf>,
     #[command(flatten)]
@@ -332,8 +333,8 @@ pub(crate) struct EvalArgs {
     /// for tracking, a sequence in the MOTChallenge layout (img1/, gt/gt.txt), or a folder of sequences
     #[arg(long, value_name = "DIR")]
     pub(crate) dataset: PathBuf,
-    /// Evaluate the results of another tracker instead of a model: a file in the MOTChallenge format, or for several sequences a
-    /// folder with NAME.txt for each
+    /// Read the tracks of any tracker and evaluate them, instead of running a model: a file in the MOTChallenge format, or for
+    /// several sequences a folder with NAME.txt for each
     #[arg(long, value_name = "FILE.txt|DIR", conflicts_with_all = RUNS_A_MODEL)]
     pub(crate) results: Option<PathBuf>,
     /// Write the tracks in the MOTChallenge format: to a file, or for several sequences to a folder, as NAME.txt

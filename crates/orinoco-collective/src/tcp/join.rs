@@ -828,7 +828,7 @@ impl Joining {
             }
             Answer::WrongKey => {
                 return Err(refused(format!(
-                    "it does not know the key of this rank as that of rank {}",
+                    "the key that it has for rank {} is not that of this rank",
                     self.rank
                 )));
             }

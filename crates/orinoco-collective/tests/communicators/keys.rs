@@ -41,7 +41,7 @@ fn a_rank_without_the_right_key_does_not_join() {
         assert!(first.ends_with("; 1 connection was refused because of its key"), "{first}");
         assert_eq!(
             second,
-            "rank 0 refuses this rank: it does not know the key of this rank as that of rank 1"
+            "rank 0 refuses this rank: the key that it has for rank 1 is not that of this rank"
         );
     }
 }

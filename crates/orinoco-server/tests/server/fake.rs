@@ -172,7 +172,7 @@ impl Monitored for FakeBoard {
     fn model_data(&self, part: &ModelPart) -> Result<Vec<u8>, Diagnosis> {
         let ModelPart { seat, model, file, offset, .. } = part;
         if (seat.as_str(), model.as_str(), file.as_str()) != ("east", "person", "1/model.onnx") {
-            let cause = "no other board of the epoch has this seat";
+            let cause = "no connected board of the cluster has this seat";
             return Err(Diagnosis::new(
                 &codes::MODEL_COPY,
                 format!("seat {seat}"),

@@ -81,7 +81,10 @@ fn a_file_of_another_board_comes_in_parts() {
     assert_eq!([1, 16_384, u64::MAX].map(shorter), [1, 16_384, MODEL_DATA_BYTES_MAX]);
     let absent =
         served.unix().get("/v1/cluster/model-data?seat=west&model=person&file=1%2Fmodel.onnx&offset=0");
-    assert_eq!((absent.status, absent.cause().as_str()), (502, "no other board of the epoch has this seat"));
+    assert_eq!(
+        (absent.status, absent.cause().as_str()),
+        (502, "no connected board of the cluster has this seat")
+    );
     for query in [
         "",
         "?seat=east&model=person&file=a",

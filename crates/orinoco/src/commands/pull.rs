@@ -64,8 +64,8 @@ fn text(shared: &ClusterModels) -> String {
     let faults = shared.seats.iter().filter_map(|seat| Some((&seat.seat, seat.fault.as_ref()?)));
     let faults: Vec<String> = faults.map(|(seat, why)| format!("seat {seat}: {why}")).collect();
     let table = match rows.is_empty() {
-        true => "no other board of the epoch shares models: on the board that has the model, set `share_models = true` in [cluster] of the \
-                 board file and restart its daemon; `orinoco status` shows the members of the epoch"
+        true => "no connected board of the cluster shares models: on the board that has the model, set `share_models = true` in [cluster] of the \
+                 board file and restart its daemon; `orinoco status` shows which boards are connected"
             .to_owned(),
         false => output::table(&["model", "version", "seat", "size"], 3, rows),
     };
@@ -113,7 +113,7 @@ fn choose<'a>(
         let cause = match (silent, wanted) {
             (Some((seat, why)), _) => format!("seat {seat}: {why}"),
             (None, Some(seat)) => format!("seat {seat} does not share a model of this name"),
-            (None, None) => "no other board of the epoch shares a model of this name".to_owned(),
+            (None, None) => "no connected board of the cluster shares a model of this name".to_owned(),
         };
         return Err(fault(cause, "see what is shared with `orinoco models list --cluster`"));
     };

@@ -231,8 +231,8 @@ impl CopyError {
             ),
             Self::NoSeat => (
                 file(),
-                "no other board of the epoch has this seat",
-                "see the members of the epoch with `orinoco status`",
+                "no connected board of the cluster has this seat",
+                "see with `orinoco status` which boards are connected",
             ),
             Self::NoFile => (
                 file(),

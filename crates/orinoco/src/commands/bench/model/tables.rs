@@ -171,7 +171,7 @@ fn figures(card: &ModelCard) -> Vec<Vec<String>> {
             "warm-up",
             ms(warm_up.first_us) + " ms",
             format!(
-                "first inference; loaded in {} ms, {} discarded",
+                "first inference; loaded in {} ms, {} discarded as warm-up",
                 ms(warm_up.load_us),
                 count(warm_up.discarded, "inference")
             ),

@@ -127,7 +127,7 @@ fn a_card_is_a_few_tables() {
         memory    24.0 MiB           peak; 20.0 MiB still in use afterwards; 60.0 MiB for the whole process
         power     7.70 ± 0.12 W      idle 4.50 ± 0.05 W; VDD_IN: the whole input; 1500 readings
         energy    18.200 ± 0.400 mJ  per inference above idle; 1700 inferences
-        warm-up   6.50 ms            first inference; loaded in 120.00 ms, 10 inferences discarded
+        warm-up   6.50 ms            first inference; loaded in 120.00 ms, 10 inferences discarded as warm-up
 
         stage, ms      p50    p90    p99  p99.9    max
         preprocess   0.700  0.800  0.900   1.00   1.10
@@ -169,7 +169,7 @@ fn what_is_not_measured_has_its_reason() {
         memory    24.0 MiB  peak; 20.0 MiB still in use afterwards; 60.0 MiB for the whole process
         power     -         not measured: this machine has no power sensor
         energy    -         not measured, for the same reason as the power
-        warm-up   6.50 ms   first inference; loaded in 120.00 ms, 10 inferences discarded
+        warm-up   6.50 ms   first inference; loaded in 120.00 ms, 10 inferences discarded as warm-up
 
         stage, ms      p50    p90    p99  p99.9    max
         preprocess   0.700  0.800  0.900   1.00   1.10
@@ -201,7 +201,7 @@ fn a_card_is_markdown() {
         | memory | 24.0 MiB | peak; 20.0 MiB still in use afterwards; 60.0 MiB for the whole process |
         | power | 7.70 ± 0.12 W | idle 4.50 ± 0.05 W; VDD_IN: the whole input; 1500 readings |
         | energy | 18.200 ± 0.400 mJ | per inference above idle; 1700 inferences |
-        | warm-up | 6.50 ms | first inference; loaded in 120.00 ms, 10 inferences discarded |
+        | warm-up | 6.50 ms | first inference; loaded in 120.00 ms, 10 inferences discarded as warm-up |
 
         | stage, ms | p50 | p90 | p99 | p99.9 | max |
         |---|---:|---:|---:|---:|---:|
