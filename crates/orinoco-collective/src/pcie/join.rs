@@ -6,8 +6,8 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::Duration;
 
-use rustix::fs::{FallocateFlags, fallocate, fstat, fstatfs};
-use rustix::io::Errno;
+use rustix::fs::{FallocateFlags, fallocate, fstat, fstatfs, stat};
+use rustix::io::{Errno, retry_on_intr};
 
 use super::layout::{Layout, MAGIC};
 use super::mapping::Mapping;
@@ -26,6 +26,8 @@ use crate::{JoinError, Security};
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 /// `SYSFS_MAGIC` of statfs(2): the file system with the resources of PCI devices.
 const SYSFS: i64 = 0x6265_6572;
+/// Time after which a rank 0 that has given a window up counts as missing, too: it would have made another one.
+const NEW_WINDOW_MAX: Duration = Duration::from_secs(1);
 /// Bytes at the beginning of a file by which it is known. Other ranks may write behind them before rank 0 does.
 const BEGINNING_BYTES: usize = 4096;
 
@@ -67,7 +69,7 @@ pub(super) fn join(
             })
         });
         // Nobody comes any more, and the mapping lives without its name.
-        let removed = if is_new { fs::remove_file(path) } else { Ok(()) };
+        let removed = if is_new && !is_removed(&file, path) { fs::remove_file(path) } else { Ok(()) };
         let met = met?;
         removed.map_err(|source| fault("removing", path, source))?;
         match met {
@@ -94,7 +96,7 @@ fn map(file: &File, path: &Path, rank: usize, ranks: usize) -> Result<(Mapping, 
 
 /// Reserves the memory of a file, which may have holes: on a full file system, a write to one kills the process.
 fn reserve(file: &File, bytes: usize) -> io::Result<()> {
-    match fallocate(file, FallocateFlags::KEEP_SIZE, 0, bytes as u64) {
+    match retry_on_intr(|| fallocate(file, FallocateFlags::KEEP_SIZE, 0, bytes as u64)) {
         // A device's memory, or a file system that cannot tell.
         Ok(()) | Err(Errno::NODEV | Errno::NOSYS | Errno::OPNOTSUPP) => Ok(()),
         Err(error) => Err(error.into()),
@@ -142,6 +144,7 @@ fn open_or_make(path: &Path, ranks: usize) -> Result<(File, bool), JoinError> {
 
 /// Opens the window as soon as it is there. Until then these ranks are missing.
 fn find(path: &Path, awaited: &[usize], start: Ticks, deadline: Duration) -> Result<File, JoinError> {
+    let since = Ticks::now();
     loop {
         match open(path) {
             Ok(file) => return Ok(file),
@@ -152,7 +155,11 @@ fn find(path: &Path, awaited: &[usize], start: Ticks, deadline: Duration) -> Res
         }
         let waited = Ticks::now().since(start);
         if waited >= deadline {
-            return Err(missing(awaited.to_vec(), path, waited));
+            let mut absent = awaited.to_vec();
+            if !absent.contains(&0) && Ticks::now().since(since) >= NEW_WINDOW_MAX {
+                absent.insert(0, 0);
+            }
+            return Err(missing(absent, path, waited));
         }
         pause(LOOK_EVERY);
     }
@@ -200,21 +207,30 @@ fn meet(
         if absent.is_empty() {
             return Ok(Meeting::Met(meetings.finish()));
         }
-        // Rank 0 also removes a file in which all have met. But then it has heard that this rank has.
-        if rank != 0 && !meetings.is_ready() && is_removed(file) {
-            return Ok(Meeting::GivenUp(absent));
-        }
         let waited = Ticks::now().since(start);
         if waited >= deadline {
             return Err(missing(absent, path, waited));
+        }
+        if rank != 0 && is_removed(file, path) {
+            // What rank 0 said before is there now. It says to all that it has met them before it removes a file that is of no use
+            // any more.
+            let absent = meetings.step(window)?;
+            if absent.is_empty() {
+                return Ok(Meeting::Met(meetings.finish()));
+            }
+            if !meetings.is_ready() || absent.contains(&0) {
+                return Ok(Meeting::GivenUp(absent));
+            }
         }
         pause(LOOK_EVERY);
     }
 }
 
-/// Whether a file has lost its name.
-fn is_removed(file: &File) -> bool {
-    fstat(file).is_ok_and(|stat| stat.st_nlink == 0)
+/// Whether a file has lost its name, or another one has it. A file in memory never had one, but is found by its path all the same.
+fn is_removed(file: &File, path: &Path) -> bool {
+    let Ok(opened) = fstat(file) else { return false };
+    let found = stat(path).map(|named| (named.st_dev, named.st_ino));
+    opened.st_nlink == 0 && found != Ok((opened.st_dev, opened.st_ino))
 }
 
 fn missing(missing: Vec<usize>, path: &Path, waited: Duration) -> JoinError {
