@@ -314,7 +314,12 @@ fn a_board_copies_the_models_that_another_runs() {
     fs::copy(&in_use, higher.join("model.onnx")).expect("copied");
     assert_one_sentence(&pull("person-nano", &[]), 3, "E1008", &["version 9", "instead of version 3"]);
 
-    assert_one_sentence(&pull("plates", &[]), 3, "E1008", &["plates", "no other board of the epoch shares"]);
+    assert_one_sentence(
+        &pull("plates", &[]),
+        3,
+        "E1008",
+        &["plates", "no connected board of the cluster shares"],
+    );
     assert_one_sentence(&pull("person-nano", &["--seat", "c"]), 3, "E1008", &["seat c does not share"]);
     for daemon in [a, b] {
         signal(&daemon.child, "TERM");
@@ -395,7 +400,7 @@ fn the_doctor_takes_the_seat_for_a_moment() {
     cluster_key(&["keygen", text(&dir.path().join("stolen.key"))]);
     let (can_run, shown) = check("stolen");
     assert!(!can_run, "{shown:?}");
-    has(&shown, "stolen.key", PartState::Broken, "has no seat");
+    has(&shown, "stolen.key", PartState::Broken, "is not in the member list");
     fs::remove_file(dir.path().join("b.key")).expect("removed");
     has(&check("b").1, "b.key", PartState::Broken, "b.key");
     fs::write(dir.path().join("members"), "orinoco-cluster 1\n").expect("written");
@@ -407,7 +412,7 @@ fn a_daemon_whose_seat_cannot_be_taken_says_why() {
     let dir = tempfile::tempdir().expect("temporary folder");
     let operator = make_local_cluster(dir.path(), &["a", "b", "c"]);
     cluster_key(&["keygen", text(&dir.path().join("stolen.key"))]);
-    assert_refused(dir.path(), "stolen", &operator, &["members", "this board has no seat"]);
+    assert_refused(dir.path(), "stolen", &operator, &["members", "this board is not in the member list"]);
 }
 
 #[test]

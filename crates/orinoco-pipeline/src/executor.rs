@@ -93,17 +93,16 @@ pub trait Executor: Send {
         self.execute(frames, results).map(Executed::Done)
     }
 
-    /// Runs the plan on `frames` in another way, after a suspended step failed or was not answered in time, and `why`. It has
-    /// `waited` for that long. By default there is no other way (`None`), and the frames are dropped. An error is a fault of this
-    /// lane's engine. Must not return [`Executed::Suspended`].
+    /// Runs the plan on `frames` in another way, after a suspended step failed or was not answered in time, and `why`. By default
+    /// there is no other way (`None`), and the frames are dropped. An error is a fault of this lane's engine. Must not return
+    /// [`Executed::Suspended`].
     fn fall_back(
         &mut self,
         frames: &[Frame],
         results: &mut [InferenceResult],
         why: &SuspensionError,
-        waited: Duration,
     ) -> Option<Result<Executed, Diagnosis>> {
-        let _ = (frames, results, why, waited);
+        let _ = (frames, results, why);
         None
     }
 

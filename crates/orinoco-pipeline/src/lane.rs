@@ -208,6 +208,10 @@ impl Lane {
         let tickets: BTreeSet<Ticket> = tickets.collect();
         if !tickets.is_empty() {
             plan.is_replaced = true;
+            for ticket in &tickets {
+                let batch = self.suspended.get_mut(ticket).expect("it is one of them");
+                batch.progress.replaced();
+            }
             self.replaced.push(ReplacedPlan { plan, tickets });
         }
     }
@@ -341,8 +345,7 @@ impl Lane {
                 plan.add_late(inputs, inference, waited, batch, emitters, &*self.events);
                 None
             }
-            Err(why) => match plan.fall_back(&why, waited.duration(), inputs, batch, emitters, &*self.events)
-            {
+            Err(why) => match plan.fall_back(&why, inputs, batch, emitters, &*self.events) {
                 Some(Ok(())) => None,
                 Some(Err(of_engine)) if plan.is_replaced => Some((of_engine, AfterFailure::Continue)),
                 Some(Err(of_engine)) => Some((of_engine, lock(books).core.failed(model))),

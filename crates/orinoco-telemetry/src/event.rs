@@ -93,8 +93,8 @@ pub enum Event {
         /// Number of the lane.
         lane: usize,
     },
-    /// Another seat of the cluster did not infer images of a model. Reported when the seat goes offline, and for every other cause
-    /// once for each model of a lane.
+    /// Another seat of the cluster did not infer images of a model. Reported when the seat goes offline, for each other
+    /// fault of the seat, and for every other cause once for each model of a lane.
     SeatMissed {
         /// The model's name on this board.
         model: String,

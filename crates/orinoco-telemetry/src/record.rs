@@ -352,7 +352,7 @@ pub enum MissCause {
     Offline,
     /// Too many batches wait for the seat.
     Overloaded,
-    /// Its answer did not come in time, or it was not asked because other answers to the same frames had taken the time.
+    /// Its answer did not come in time, or it was not asked because other models of the same frames had taken the time.
     Late,
     /// It refused the images, or its model failed.
     Failed,

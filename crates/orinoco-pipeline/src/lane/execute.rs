@@ -179,7 +179,6 @@ impl LanePlan {
     pub(super) fn fall_back(
         &mut self,
         why: &SuspensionError,
-        waited: Duration,
         inputs: &BatchInputs,
         batch: &mut Batch,
         emitters: &Emitters,
@@ -188,7 +187,7 @@ impl LanePlan {
         let (chunk, _) = batch.progress.waiting_inputs();
         let results = &mut self.inference[..chunk.len()];
         self.stage.enter(Stage::Infer);
-        let executed = self.plan.executor.fall_back(&inputs.frames[chunk.clone()], results, why, waited)?;
+        let executed = self.plan.executor.fall_back(&inputs.frames[chunk.clone()], results, why)?;
         let added =
             executed.map(|executed| self.add_executed(executed, chunk, inputs, batch, emitters, events));
         Some(added)

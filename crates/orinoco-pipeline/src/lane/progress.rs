@@ -90,6 +90,11 @@ impl BatchProgress {
         self.executed_here = true;
     }
 
+    /// Notes that the plan of the step at work was replaced: what it has executed says nothing about the one that replaced it.
+    pub fn replaced(&mut self) {
+        self.executed_here = false;
+    }
+
     /// Notes that the next `count` inputs were skipped, or answered by another board.
     pub fn passed(&mut self, count: usize) {
         self.inputs_done += count;
@@ -159,6 +164,11 @@ mod tests {
         assert_eq!(batch.next_inputs(4, 4), Some(3..4), "parts add up");
         batch.passed(1);
         assert!(batch.end_step(), "three were executed here");
+        batch.begin_step(1);
+        batch.executed(1);
+        batch.replaced();
+        batch.passed(1);
+        assert!(!batch.end_step(), "by an engine that is not used any more");
     }
 
     #[test]

@@ -15,9 +15,9 @@ use crate::shared::Shared;
 
 /// Time that a seat has for an answer. A lane waits for at most two seconds, all models of a frame together.
 const ANSWER_MAX: Duration = Duration::from_millis(1500);
-/// Shortest time in which an answer is worth waiting for: where earlier answers to the same frames took the rest, the seat is not
-/// asked.
-const ANSWER_MIN: Duration = Duration::from_millis(100);
+/// Shortest time that a seat is given for an answer. Where less is left of the time for which frames wait, it is not asked: it might
+/// count as late although it is not slow.
+const ANSWER_MIN: Duration = Duration::from_millis(750);
 /// Time for which the seat is not asked again after it refused images, failed, or was late: frames would wait in vain.
 const RETRY: Duration = Duration::from_secs(1);
 
@@ -52,7 +52,7 @@ pub(crate) struct SeatExecutor {
 enum Miss<'a> {
     /// It is not asked: it is offline, or left alone for a while.
     NotAsked(MissCause),
-    /// It is not asked: earlier answers to the same frames have left too little time.
+    /// It is not asked: since they first waited, the frames have too little time left.
     NoTime,
     /// It was asked, and has not inferred them.
     Fault(&'a SuspensionError),
@@ -137,9 +137,8 @@ impl SeatExecutor {
 
     /// Makes the fault of images that are not sent because no time is left.
     fn no_time(&self) -> Diagnosis {
-        let cause =
-            "it is not asked, because other answers to the same frames have taken nearly all of the time";
-        let next = "let other boards infer fewer of the stream's models, or see in `orinoco status` which of them is slow";
+        let cause = "it is not asked, because other models of the same frames have taken too much of the 2 s that a frame waits";
+        let next = "see in `orinoco status` which of the stream's models is slow, here or on another board";
         Diagnosis::new(&codes::REQUEST_EXPIRED, format!("seat {}", self.model.spec.name), cause, next)
     }
 
@@ -219,13 +218,9 @@ impl Executor for SeatExecutor {
         frames: &[Frame],
         results: &mut [InferenceResult],
         why: &SuspensionError,
-        waited: Duration,
     ) -> Option<Result<Executed, Diagnosis>> {
         let cause = why.cause();
-        let is_out_of_time = matches!(why, SuspensionError::TimedOut { .. } | SuspensionError::Remote { .. });
-        // A seat that had less time than usual need not be slow.
-        let is_slow = cause == MissCause::Late && !(is_out_of_time && waited < ANSWER_MAX);
-        if cause == MissCause::Failed || is_slow {
+        if matches!(cause, MissCause::Failed | MissCause::Late) {
             self.retry = Some((self.shared.clock.now() + RETRY, cause));
         }
         Some(self.miss(&Miss::Fault(why), frames, results))
@@ -345,7 +340,7 @@ mod tests {
 
     fn fails_by(executor: &mut SeatExecutor, why: &SuspensionError, count: usize) -> (Executed, usize) {
         let mut results = vec![InferenceResult::default(); count];
-        let done = executor.fall_back(&frames(count), &mut results, why, ANSWER_MAX);
+        let done = executor.fall_back(&frames(count), &mut results, why);
         let done = done.expect("it has another way").expect("frames go on");
         (done, results.iter().filter(|result| !result.classes.is_empty()).count())
     }
@@ -388,7 +383,7 @@ mod tests {
         let (mut executor, events) = executor(SeatFallback::Skip);
         let mut fail = |cause: &str| {
             let why = failed(MissCause::Failed, cause);
-            executor.fall_back(&frames(1), &mut [InferenceResult::default()], &why, Duration::ZERO)
+            executor.fall_back(&frames(1), &mut [InferenceResult::default()], &why)
         };
         for cause in ["no such model", "no such model", "other labels"] {
             assert!(matches!(fail(cause), Some(Ok(Executed::Skipped))));
@@ -437,14 +432,9 @@ mod tests {
         assert!(given <= ANSWER_MAX && given > ANSWER_MIN, "{given:?}: some of it has passed");
         let given = begins(&mut executor, &seats, 2 * ANSWER_MAX).expect("it is asked");
         assert!(given <= ANSWER_MAX, "{given:?}");
-        // In less time than usual: it is not left alone.
-        let late = failed(MissCause::Late, "it is late");
-        let short = ANSWER_MAX - Duration::from_nanos(1);
-        for why in [&SuspensionError::TimedOut { waited: short }, &late] {
-            executor.fall_back(&frames(1), &mut [InferenceResult::default()], why, short);
-            assert!(begins(&mut executor, &seats, ANSWER_MAX).is_some(), "{why:?}");
-        }
-        // No time, and then a seat that is late: each is reported once.
-        assert_eq!(*events.0.lock().expect("not poisoned"), ["E0802", "E0304"]);
+        // A seat that is late is reported, too.
+        (0..2)
+            .for_each(|_| _ = fails_by(&mut executor, &SuspensionError::TimedOut { waited: ANSWER_MAX }, 1));
+        assert_eq!(*events.0.lock().expect("not poisoned"), ["E0803", "E0304"]);
     }
 }

@@ -19,7 +19,7 @@ use super::{Board, MODEL_SETS, REMOTE_MODELS, millis};
 /// Longest time for which a lane waits for room once its stream is to end.
 const ROOM_WAIT_MAX: Duration = Duration::from_secs(5);
 /// Time below which another board is not asked.
-const ANSWER_MIN: Duration = Duration::from_millis(100);
+const ANSWER_MIN: Duration = Duration::from_millis(750);
 
 pub(crate) struct Lane {
     pub(crate) task: Task,
@@ -450,6 +450,8 @@ impl Board<'_> {
                 self.streams[stream.index()].batch_max = batch_max;
             }
             lane.plans.insert(model, plan);
+            let begun = |batch: &&mut Batch| MODEL_SETS[batch.group][batch.progress.step()] == model;
+            lane.suspended.values_mut().filter(begun).for_each(|batch| batch.progress.replaced());
             lane.exchanged += 1;
         }
         lane.take_intervals();
