@@ -15,7 +15,7 @@ mod state;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::Duration;
 
@@ -121,6 +121,21 @@ fn run(args: &Args) -> Result<Exit, Faults> {
         options.sensors = Some(Sysroot::at(folder));
     }
     let own_models = links.open_models(&board, &place);
+    let ready = Arc::new(OnceLock::<PostMortem>::new());
+    let of_crash = Arc::clone(&ready);
+    let crash_handler = crash::watch(move |crash| {
+        match of_crash.get() {
+            Some(post_mortem) => post_mortem.write_crash(crash),
+            // There is no state yet that a dump could show.
+            None => journal::log(
+                Level::Error,
+                &format!("crashed: {} while engines and models were loaded", crash.text()),
+            ),
+        }
+        journal::finish(&MonotonicClock::default());
+    });
+    // A board that cannot tell of a crash still runs.
+    crash_handler.as_ref().err().into_iter().for_each(log_fault);
     let running = start(board, options)?;
     own_models.into_iter().for_each(|own| links.share(own));
     links.serve(running.served());
@@ -143,13 +158,8 @@ fn run(args: &Args) -> Result<Exit, Faults> {
     journal::log(Level::Info, "running");
     notify(&[NotifyState::Ready]);
     let mut post_mortem = PostMortem::new(monitor.clone());
-    let of_crash = post_mortem.clone();
-    let crash_handler = crash::watch(move |crash| {
-        of_crash.write_crash(crash);
-        journal::finish(&MonotonicClock::default());
-    });
-    // A board that cannot tell of a crash still runs.
-    crash_handler.as_ref().err().into_iter().for_each(log_fault);
+    // It is set once.
+    let _ = ready.set(post_mortem.clone());
     let summary = running.wait(|now| {
         pulse.beat(&now, || monitor.is_healthy());
         post_mortem.check();
