@@ -1,5 +1,7 @@
 //! Processor time of decoders.
 
+#![expect(clippy::disallowed_methods, reason = "it reads the processor time of a thread, not the time")]
+
 use std::thread::{self, ThreadId};
 use std::time::Duration;
 

@@ -5,7 +5,7 @@ use std::fmt;
 
 use orinoco_core::MemoryDomain;
 
-/// Size of a page, in bytes. Every area of a plan has whole pages, because each becomes a mapping of its own. The
+/// Size of a page, in bytes. Every area of a plan has whole pages, because a lane's scratch becomes a mapping of its own. The
 /// kernels of Jetson boards and of x86_64 have pages of 4 KiB.
 pub const PAGE_BYTES: u64 = 4096;
 

@@ -1,5 +1,7 @@
 //! One request to a collector: HTTP/1.1 over TCP, one connection each, with one time-out over everything.
 
+#![expect(clippy::disallowed_methods, reason = "the time-out of a connection is I/O")]
+
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::Request;
 use hyper::body::Bytes;

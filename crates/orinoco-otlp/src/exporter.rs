@@ -1,5 +1,7 @@
 //! Exporter with its thread.
 
+#![expect(clippy::disallowed_methods, reason = "pauses between exports, on threads of their own, are I/O")]
+
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

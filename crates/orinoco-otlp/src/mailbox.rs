@@ -1,5 +1,7 @@
 //! Outbox between the task that collects and the task that sends.
 
+#![expect(clippy::disallowed_methods, reason = "pauses between exports, on threads of their own, are I/O")]
+
 use std::time::Duration;
 
 use hyper::body::Bytes;

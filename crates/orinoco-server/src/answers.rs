@@ -1,5 +1,7 @@
 //! Answers about the board, each computed once for all who ask together.
 
+#![expect(clippy::disallowed_methods, reason = "how long a client waits for an answer is I/O")]
+
 use std::sync::{Arc, OnceLock};
 
 use axum::body::Bytes;

@@ -1,5 +1,7 @@
 //! Value that is computed at most once at a time and at most once in a while, for all who ask together.
 
+#![expect(clippy::disallowed_methods, reason = "how long a client waits for an answer is I/O")]
+
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 

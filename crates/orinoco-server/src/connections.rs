@@ -1,5 +1,7 @@
 //! Connections of a listener: how many there are, and how long each may wait.
 
+#![expect(clippy::disallowed_methods, reason = "the time-outs of connections are I/O")]
+
 use std::future::poll_fn;
 use std::io;
 use std::pin::{Pin, pin};

@@ -1,5 +1,7 @@
 //! Connection whose client has to read.
 
+#![expect(clippy::disallowed_methods, reason = "the time-out of a connection is I/O")]
+
 use std::future::Future;
 use std::io::{self, IoSlice};
 use std::pin::Pin;

@@ -3,6 +3,8 @@
 //! One request is one connection, with one time-out over everything. The client neither follows redirects nor looks at proxy
 //! settings: the daemon is on this machine.
 
+#![expect(clippy::disallowed_methods, reason = "the time-out of a connection is I/O")]
+
 use std::fmt;
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};

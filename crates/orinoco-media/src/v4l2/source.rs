@@ -1,5 +1,7 @@
 //! Source of a V4L2 camera: opens it, reads frames, and opens it again after a loss.
 
+#![expect(clippy::disallowed_methods, reason = "the driver's time stamps are of that clock")]
+
 use std::io::{self, Cursor};
 use std::sync::Arc;
 use std::time::Duration;
