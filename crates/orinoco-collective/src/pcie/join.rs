@@ -35,8 +35,8 @@ const BEGINNING_BYTES: usize = 4096;
 type Met = (Mapping, Vec<Option<Rings>>);
 
 /// End of a meeting.
-enum Meeting<T> {
-    Met(T),
+enum MeetingEnd {
+    Met(Met),
     /// Rank 0 has given the window up, because these were missing. It may make another one.
     GivenUp(Vec<usize>),
 }
@@ -63,18 +63,15 @@ pub(super) fn join(
             let (window, layout) = map(&file, path, rank, ranks)?;
             let (keys, nonce) = (keys.clone(), nonce()?);
             let joining = Joining { path, rank, ranks, layout, keys, settings: digest, nonce };
-            Ok(match meet(joining, &window, &file, start, deadline)? {
-                Meeting::Met(rings) => Meeting::Met((window, rings)),
-                Meeting::GivenUp(missing) => Meeting::GivenUp(missing),
-            })
+            meet(joining, window, &file, start, deadline)
         });
         // Nobody comes any more, and the mapping lives without its name.
         let removed = if is_new && !is_removed(&file, path) { fs::remove_file(path) } else { Ok(()) };
         let met = met?;
         removed.map_err(|source| fault("removing", path, source))?;
         match met {
-            Meeting::Met(met) => return Ok(met),
-            Meeting::GivenUp(missing) => awaited = missing,
+            MeetingEnd::Met(met) => return Ok(met),
+            MeetingEnd::GivenUp(missing) => awaited = missing,
         }
     }
 }
@@ -192,20 +189,20 @@ fn check(file: &File, path: &Path, rank: usize, keys: &Keys) -> Result<(), JoinE
     })
 }
 
-/// Meets all other ranks. Returns rings with each.
+/// Meets all other ranks in a window.
 fn meet(
     joining: Joining<'_>,
-    window: &Mapping,
+    window: Mapping,
     file: &File,
     start: Ticks,
     deadline: Duration,
-) -> Result<Meeting<Vec<Option<Rings>>>, JoinError> {
+) -> Result<MeetingEnd, JoinError> {
     let (path, rank) = (joining.path, joining.rank);
-    let mut meetings = Meetings::begin(joining, window);
+    let mut meetings = Meetings::begin(joining, &window);
     loop {
-        let absent = meetings.step(window)?;
+        let absent = meetings.step(&window)?;
         if absent.is_empty() {
-            return Ok(Meeting::Met(meetings.finish()));
+            return Ok(MeetingEnd::Met((window, meetings.finish())));
         }
         let waited = Ticks::now().since(start);
         if waited >= deadline {
@@ -214,12 +211,12 @@ fn meet(
         if rank != 0 && is_removed(file, path) {
             // What rank 0 said before is there now. It says to all that it has met them before it removes a file that is of no use
             // any more.
-            let absent = meetings.step(window)?;
+            let absent = meetings.step(&window)?;
             if absent.is_empty() {
-                return Ok(Meeting::Met(meetings.finish()));
+                return Ok(MeetingEnd::Met((window, meetings.finish())));
             }
             if !meetings.is_ready() || absent.contains(&0) {
-                return Ok(Meeting::GivenUp(absent));
+                return Ok(MeetingEnd::GivenUp(absent));
             }
         }
         pause(LOOK_EVERY);
