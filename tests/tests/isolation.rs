@@ -419,19 +419,21 @@ impl Daemon {
         Duration::from_secs_f64(ticks / TICKS_A_SECOND)
     }
 
-    /// Measures the daemon's resources. Returns the minimum of several measurements, because the engine's library opens
-    /// sockets for a moment now and then.
+    /// Measures the daemon's resources. Returns the median of several measurements: for a moment there may be fewer
+    /// descriptors (GLib holds an eventfd only while it waits for a socket) or more (the engine's library opens sockets
+    /// now and then).
     fn held(&self) -> Held {
-        let looks = (0..8).map(|_| {
-            thread::sleep(Duration::from_millis(100));
-            self.held_now()
-        });
-        let least = |a: Held, b: Held| Held {
-            threads: a.threads.min(b.threads),
-            descriptors: a.descriptors.min(b.descriptors),
-            anon_kib: a.anon_kib.min(b.anon_kib),
-        };
-        looks.reduce(least).expect("more than no looks")
+        let looks: Vec<Held> = (0..9)
+            .map(|_| {
+                thread::sleep(Duration::from_millis(100));
+                self.held_now()
+            })
+            .collect();
+        Held {
+            threads: median(looks.iter().map(|look| look.threads)),
+            descriptors: median(looks.iter().map(|look| look.descriptors)),
+            anon_kib: median(looks.iter().map(|look| look.anon_kib)),
+        }
     }
 
     fn held_now(&self) -> Held {
@@ -472,6 +474,14 @@ struct Held {
     threads: usize,
     descriptors: usize,
     anon_kib: u64,
+}
+
+/// Returns the value in the middle of an odd number of values.
+fn median<T: Ord>(values: impl Iterator<Item = T>) -> T {
+    let mut values: Vec<T> = values.collect();
+    values.sort_unstable();
+    let middle = values.len() / 2;
+    values.swap_remove(middle)
 }
 
 /// CPU time of the whole machine, in ticks: the busy part, and all of it.
