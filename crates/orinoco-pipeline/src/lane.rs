@@ -1,18 +1,18 @@
 //! One executing thread: takes batches, executes bound models, forwards results.
 
 mod batch;
-mod core;
+mod batches;
 mod entry;
 mod execute;
+mod models;
 mod order;
 mod progress;
 mod step;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
-use orinoco_core::{Clock, Diagnosis, ModelId, Nanos, StreamId, TimeSpan};
+use orinoco_core::{Clock, Diagnosis, Nanos, StreamId, TimeSpan};
 use orinoco_telemetry::{DropCause, Event, EventSink, LaneTelemetry, Stage, StreamTelemetry};
 
 use crate::mux::Next;
@@ -20,49 +20,35 @@ use crate::request::{RequestRefusal, Unserved};
 use crate::sync::Mutex;
 use crate::{Frame, FrameResult, ModelResult, Mux, ResultSender, Stop, Ticket};
 use batch::Batch;
-use entry::{LaneState, lock};
-use execute::{BatchInputs, Emitters, LanePlan, StepEnd};
+use entry::{LaneState, facts, lock};
+use execute::{BatchInputs, Emitters, Failure, LanePlan};
 
-pub use self::core::{AfterFailure, ExchangeError, JoinError, LaneCore, PlanFacts, StreamModels};
+pub use batches::{
+    AfterExecution, AfterFailure, BatchStep, Exchanged, Execution, ExecutionEnd, LaneBatches, Resumed,
+    Unfinished,
+};
 pub use entry::{JoinRequest, LaneEntry, ModelHold, StreamTracker};
 pub use execute::not_finite;
-pub use order::{FrameOrder, Settled};
-pub use progress::BatchProgress;
+pub use models::{ExchangeError, JoinError, LaneModels, PlanFacts, StreamModels};
+pub use order::Settled;
 pub use step::{BoundPlan, Notice, ObjectSelection, Step};
 
 /// One executing thread. Models on a lane never overlap in time.
 pub struct Lane {
     mux: Arc<Mux>,
     books: Arc<Mutex<LaneState>>,
-    plans: BTreeMap<ModelId, LanePlan>,
+    batches: LaneBatches<LanePlan, Batch, (Frame, Vec<ModelResult>)>,
     streams: BTreeMap<StreamId, LaneStream>,
     inputs: BatchInputs,
-    /// Batch that is being executed or forwarded. One that a panic leaves here has failed.
-    current: Option<Batch>,
-    /// Batches that wait for an answer.
-    suspended: BTreeMap<Ticket, Batch>,
-    /// Plans that were replaced while steps that they began were suspended.
-    replaced: Vec<ReplacedPlan>,
     clock: Arc<dyn Clock>,
     events: Arc<dyn EventSink>,
     emitters: Emitters,
-}
-
-/// Plan that was replaced, and is kept until its suspended steps are over: dropping it might lose the answers, and a step
-/// without one is done by the plan that began it.
-struct ReplacedPlan {
-    plan: LanePlan,
-    tickets: BTreeSet<Ticket>,
 }
 
 struct LaneStream {
     group: usize,
     steps: Vec<Step>,
     output: StreamOutput,
-    /// Frames that came.
-    frames: u64,
-    /// Frames that wait for an answer, and those behind them.
-    order: FrameOrder<(Frame, Vec<ModelResult>)>,
 }
 
 /// Destination of a stream's results.
@@ -110,40 +96,27 @@ impl Lane {
         let emitters = Emitters::new(telemetry);
         let books = Arc::<Mutex<LaneState>>::default();
         let entry = LaneEntry::new(&mux, &books);
-        let (plans, streams, inputs) = (BTreeMap::new(), BTreeMap::new(), BatchInputs::default());
-        let (current, suspended, replaced) = (None, BTreeMap::new(), Vec::new());
-        let lane = Self {
-            mux,
-            books,
-            plans,
-            streams,
-            inputs,
-            current,
-            suspended,
-            replaced,
-            clock,
-            events,
-            emitters,
-        };
-        (lane, entry)
+        let (batches, streams, inputs) = (LaneBatches::default(), BTreeMap::new(), BatchInputs::default());
+        (Self { mux, books, batches, streams, inputs, clock, events, emitters }, entry)
     }
 
     /// Runs on the calling thread until every stream has ended, or the engine fails again and again.
     pub fn run(mut self) -> Result<(), Diagnosis> {
-        let mut batch = Vec::new();
-        while let Some((next, now)) = self.mux.next(&mut batch) {
+        let mut frames = Vec::new();
+        while let Some((next, now)) = self.mux.next(&mut frames) {
             match next {
                 Next::Joined => self.admit_streams(),
                 Next::Exchanged => self.exchange_plans(),
                 Next::Left(stream) => self.remove_stream(stream),
                 Next::Request => self.answer_request(),
                 Next::Batch(group) => {
-                    self.emitters.lane.took(batch.len(), now);
-                    self.current = Some(self.admit_batch(group, batch, now));
+                    self.take_batch(group, frames, now);
                     // Its memory serves the next batch.
-                    batch = self.execute()?;
+                    frames = self.execute()?;
                 }
-                Next::Resumed(ticket) => self.resume(ticket, now)?,
+                Next::Resumed(ticket) => {
+                    self.resume(ticket, now)?;
+                }
             }
         }
         Ok(())
@@ -153,84 +126,37 @@ impl Lane {
         let joining = std::mem::take(&mut lock(&self.books).joining);
         for JoinRequest { stream, queue, steps, plans, tracker, result_sender, stop, .. } in joining {
             for plan in plans {
-                let telemetry = self.emitters.lane.run().model(plan.model);
-                self.plans
-                    .entry(plan.model)
-                    .or_insert_with(|| LanePlan::new(plan, telemetry, &self.emitters.lane));
+                // A plan that the lane has already stays.
+                if self.batches.facts(plan.model).is_none() {
+                    self.batches.add_plan(facts(&plan), LanePlan::new(plan, &self.emitters.lane));
+                }
             }
+            let models = steps.iter().map(|step| step.model).collect();
+            self.batches.add_stream(stream, queue.group, models);
             self.emitters.streams.insert(stream, result_sender.telemetry().clone());
-            let joined = LaneStream {
-                group: queue.group,
-                steps,
-                output: StreamOutput { tracker, result_sender, stop },
-                frames: 0,
-                order: FrameOrder::default(),
-            };
-            self.streams.insert(stream, joined);
+            let output = StreamOutput { tracker, result_sender, stop };
+            self.streams.insert(stream, LaneStream { group: queue.group, steps, output });
         }
-        take_intervals(&mut self.plans, &lock(&self.books).core);
+        self.batches.take_intervals(&lock(&self.books).models);
     }
 
     /// Takes the plans that are to replace others, and drops those, and the models that were held and are not used. Takes
     /// the inference intervals, too.
     fn exchange_plans(&mut self) {
         let mut books = lock(&self.books);
-        // A model that nobody uses any more takes no plan.
-        books.core.drop_unused();
         let plans = std::mem::take(&mut books.exchanges);
-        let taken = plans.into_iter().map(|(model, plan)| (plan, books.core.take_exchange(model)));
-        let taken: Vec<_> = taken.collect();
-        let unused = extract_unused(&mut self.plans, &books.core);
+        let lane = &self.emitters.lane;
+        let exchanged = self.batches.exchange(plans, &mut books.models, |plan| LanePlan::new(plan, lane));
         drop(books);
-        drop(unused);
-        for (plan, batches) in taken {
-            // A model that was dropped meanwhile takes its new plan with it.
-            let Some(batches) = batches else { continue };
-            self.mux.set_batches(&batches);
-            let telemetry = self.emitters.lane.run().model(plan.model);
-            let (model, plan) = (plan.model, LanePlan::new(plan, telemetry, &self.emitters.lane));
-            if let Some(replaced) = self.plans.insert(model, plan) {
-                self.keep_for_answers(replaced);
-            }
-        }
-        take_intervals(&mut self.plans, &lock(&self.books).core);
-    }
-
-    /// Drops a plan that was replaced, or keeps it until its suspended steps are over.
-    fn keep_for_answers(&mut self, mut plan: LanePlan) {
-        let waits_for_it = |batch: &Batch| {
-            let steps = steps_of(&self.streams, batch.group);
-            steps.get(batch.progress.step()).is_some_and(|step| step.model == plan.plan.model)
-        };
-        let of_earlier = |ticket: &Ticket| self.replaced.iter().any(|plan| plan.tickets.contains(ticket));
-        let waiting = self.suspended.iter().filter(|(_, batch)| waits_for_it(batch));
-        let tickets = waiting.map(|(ticket, _)| *ticket).filter(|ticket| !of_earlier(ticket));
-        let tickets: BTreeSet<Ticket> = tickets.collect();
-        if !tickets.is_empty() {
-            plan.is_replaced = true;
-            for ticket in &tickets {
-                let batch = self.suspended.get_mut(ticket).expect("it is one of them");
-                batch.progress.replaced();
-            }
-            self.replaced.push(ReplacedPlan { plan, tickets });
-        }
-    }
-
-    /// Drops the replaced plan whose last suspended step was this one.
-    fn drop_unneeded(&mut self, ticket: Ticket) {
-        self.replaced.retain_mut(|replaced| {
-            replaced.tickets.remove(&ticket);
-            !replaced.tickets.is_empty()
-        });
+        self.mux.set_batches(&exchanged.batches);
+        // Plans are dropped without the lock: that takes its time.
+        drop(exchanged);
     }
 
     /// Removes a stream that has ended: its sinks complete when its result sender is dropped, and models that no stream uses
     /// are dropped.
     fn remove_stream(&mut self, stream: StreamId) {
-        let mut books = lock(&self.books);
-        books.core.leave(stream);
-        let unused = extract_unused(&mut self.plans, &books.core);
-        drop(books);
+        let unused = self.batches.remove_stream(stream, &mut lock(&self.books).models);
         drop(unused);
         self.streams.remove(&stream);
         self.emitters.streams.remove(&stream);
@@ -238,210 +164,183 @@ impl Lane {
 
     fn answer_request(&mut self) {
         let Some(request) = self.mux.take_request() else { return };
-        match self.plans.get_mut(&request.model) {
+        match self.batches.plan_mut(request.model) {
             Some(plan) => plan.answer(request, &self.emitters.lane, &*self.clock),
             None => request.refuse(Unserved::Refused(RequestRefusal::NoModel)),
         }
     }
 
-    /// Numbers the frames of a batch, which was taken at `now`.
-    fn admit_batch(&mut self, group: usize, frames: Vec<Frame>, now: Nanos) -> Batch {
-        let mut numbers = Vec::with_capacity(frames.len());
+    /// Makes frames of a group, which came out of their rings at `now`, the current batch.
+    fn take_batch(&mut self, group: usize, frames: Vec<Frame>, now: Nanos) {
+        self.emitters.lane.took(frames.len(), now);
         for frame in &frames {
             let waited = TimeSpan::new(frame.arrived, now);
             self.emitters.stream(frame).emitter().stage(frame.desc.seq, Stage::Queue, waited);
-            let stream = self.streams.get_mut(&frame.desc.stream).expect("a stream joins before its frames");
-            numbers.push(stream.frames);
-            stream.frames += 1;
         }
-        Batch::new(group, frames, numbers, now)
+        let streams: Vec<StreamId> = frames.iter().map(|frame| frame.desc.stream).collect();
+        self.batches.take(group, streams, Batch::new(frames, now));
     }
 
-    /// Executes the steps of the current batch that are left, and forwards its results or drops its frames; a batch that is
-    /// suspended is put aside. Returns the memory of its frames. Fails when an engine counts as broken.
+    /// Executes what is left of the current batch, and forwards its results or drops its frames; a batch that is suspended is
+    /// put aside. Returns the memory of its frames. Fails when an engine counts as broken.
     fn execute(&mut self) -> Result<Vec<Frame>, Diagnosis> {
-        let executed = self.run_steps();
+        while let Some(executed) = self.execute_next() {
+            match self.finish(executed)? {
+                BatchState::Current => {}
+                BatchState::Suspended => return Ok(Vec::new()),
+                BatchState::Dropped(frames) => return Ok(frames),
+            }
+        }
         // Shared slots go back with the batch.
         self.inputs.clear();
-        match executed {
-            Ok(StepEnd::Done) => self.forward_results(),
-            Ok(StepEnd::Suspended { ticket, wait, inputs }) => {
-                self.suspend(ticket, wait, inputs);
-                return Ok(Vec::new());
-            }
-            Err((model, why)) => {
-                self.drop_failed();
-                if lock(&self.books).core.failed(model) == AfterFailure::End {
-                    return Err(why);
-                }
-            }
-        }
-        Ok(self.current.take().expect("only a panic leaves a batch behind").frames)
+        Ok(self.forward_results())
     }
 
-    /// Executes the steps of the current batch until it is done, is suspended, or a model fails.
-    fn run_steps(&mut self) -> Result<StepEnd, (ModelId, Diagnosis)> {
-        let Self { books, mux, streams, plans, inputs, emitters, current, .. } = self;
-        let batch = current.as_mut().expect("a batch is executed while it is the current one");
-        let steps = steps_of(streams, batch.group);
-        while let Some(step) = steps.get(batch.progress.step()) {
-            let plan = plans.get_mut(&step.model).expect("a stream brings the plans of its models");
-            batch.progress.begin_step(plan.plan.interval);
-            inputs.collect(step, batch);
-            match plan.execute(inputs, batch, mux, emitters, &*self.events) {
-                Ok(StepEnd::Done) => {
-                    if batch.progress.end_step() {
-                        lock(books).core.executed(step.model);
-                    }
-                }
-                Ok(suspended) => return Ok(suspended),
-                Err(why) => {
-                    let model = plan.plan.name.clone();
-                    self.events.emit(Event::ExecutionFailed { model, why: why.clone() });
-                    return Err((step.model, why));
-                }
-            }
-        }
-        Ok(StepEnd::Done)
-    }
-
-    /// Puts the current batch aside until its answer comes, and keeps results of later frames of its streams behind it.
-    fn suspend(&mut self, ticket: Ticket, wait: Duration, inputs: usize) {
-        let mut batch = self.current.take().expect("a batch is suspended while it is the current one");
-        let now = self.clock.now();
-        self.emitters.lane.suspended(batch.frames.len(), now);
-        let mut newly_held = &[][..];
-        if !batch.progress.was_suspended() {
-            newly_held = &batch.frames;
-            for (frame, number) in batch.frames.iter().zip(&batch.numbers) {
-                stream_of(&mut self.streams, frame).order.suspend(*number);
-            }
-        }
-        let until = batch.progress.suspend(inputs, wait, now);
-        self.mux.suspend(ticket, until, newly_held);
-        self.suspended.insert(ticket, batch);
+    /// Executes the next inputs of the current batch; `None` if there are no more.
+    fn execute_next(&mut self) -> Option<Result<ExecutionEnd, Failure>> {
+        let Self { batches, mux, streams, inputs, emitters, events, .. } = self;
+        let collect = |at: BatchStep<'_>, batch: &mut Batch| {
+            inputs.collect(&steps_of(streams, at.group)[at.step], at, batch);
+            inputs.len()
+        };
+        let Execution { plan, batch, inputs: range, wait_end, .. } = batches.next(collect)?;
+        let executed = plan.execute(inputs, range, batch, wait_end, mux, emitters, &**events);
+        Some(executed.map_err(|why| plan.failure(why)))
     }
 
     /// Goes on at `now` with a batch that has its answer, or drops its frames if that is a fault or did not come in time.
-    fn resume(&mut self, ticket: Ticket, now: Nanos) -> Result<(), Diagnosis> {
-        let answer = self.mux.take_late_answer();
-        let batch = self.suspended.remove(&ticket).expect("a ticket is resumed once");
-        let (_, since) = batch.progress.waiting_inputs();
-        let waited = TimeSpan::new(since, now);
-        self.emitters.lane.resumed(batch.frames.len(), now);
-        let Self { books, streams, plans, replaced, inputs, emitters, current, .. } = self;
-        let batch = current.insert(batch);
-        let step = &steps_of(streams, batch.group)[batch.progress.step()];
-        let began_it = replaced.iter_mut().find(|replaced| replaced.tickets.contains(&ticket));
-        let plan = match began_it {
-            Some(replaced) => &mut replaced.plan,
-            None => plans.get_mut(&step.model).expect("a stream brings the plans of its models"),
-        };
-        let (model, name) = (step.model, plan.plan.name.clone());
-        let results = batch.progress.results(answer, now);
-        inputs.collect(step, batch);
-        let failed = match results {
+    fn resume(&mut self, ticket: Ticket, now: Nanos) -> Result<Vec<Frame>, Diagnosis> {
+        let Self { batches, mux, streams, inputs, emitters, events, .. } = self;
+        let answer = mux.take_late_answer();
+        let Resumed { execution, since, answer } = batches.resume(ticket, answer, now);
+        let Execution { step, plan, batch, inputs: range, .. } = execution;
+        emitters.lane.resumed(batch.frames.len(), now);
+        inputs.collect(&steps_of(streams, step.group)[step.step], step, batch);
+        let executed = match answer {
             Ok(inference) => {
-                plan.add_late(inputs, inference, waited, batch, emitters, &*self.events);
-                None
+                let waited = TimeSpan::new(since, now);
+                plan.add_late(inputs, range, inference, waited, batch, emitters, &**events);
+                Ok(ExecutionEnd::Passed)
             }
-            Err(why) => match plan.fall_back(&why, inputs, batch, emitters, &*self.events) {
-                Some(Ok(())) => None,
-                Some(Err(of_engine)) if plan.is_replaced => Some((of_engine, AfterFailure::Continue)),
-                Some(Err(of_engine)) => Some((of_engine, lock(books).core.failed(model))),
-                // What happens elsewhere says nothing about the engine here.
-                None => Some((why.diagnosis(&name), AfterFailure::Continue)),
+            Err(why) => match plan.fall_back(&why, inputs, range, batch, emitters, &**events) {
+                Some(executed) => executed.map_err(|why| plan.failure(why)),
+                None => Err(Failure {
+                    end: ExecutionEnd::Unanswered,
+                    ..plan.failure(why.diagnosis(&plan.plan.name))
+                }),
             },
         };
-        self.drop_unneeded(ticket);
-        let Some((why, after)) = failed else { return self.execute().map(drop) };
+        match self.finish(executed)? {
+            BatchState::Current => self.execute(),
+            BatchState::Suspended => Ok(Vec::new()),
+            BatchState::Dropped(frames) => Ok(frames),
+        }
+    }
+
+    /// Takes the end of an execution of the current batch.
+    fn finish(&mut self, executed: Result<ExecutionEnd, Failure>) -> Result<BatchState, Diagnosis> {
+        let now = self.clock.now();
+        let (end, why) = match executed {
+            Ok(end) => (end, None),
+            Err(Failure { end, model, why }) => {
+                self.events.emit(Event::ExecutionFailed { model, why: why.clone() });
+                (end, Some(why))
+            }
+        };
+        let after = match self.batches.finished(end, now) {
+            AfterExecution::Next => return Ok(BatchState::Current),
+            AfterExecution::Suspended { ticket, batch, until, is_first } => {
+                self.emitters.lane.suspended(batch.frames.len(), now);
+                self.mux.suspend(ticket, until, if is_first { &batch.frames } else { &[] });
+                self.inputs.clear();
+                return Ok(BatchState::Suspended);
+            }
+            AfterExecution::Failed(after) => after,
+        };
         self.inputs.clear();
-        self.events.emit(Event::ExecutionFailed { model: name, why: why.clone() });
-        self.drop_failed();
-        self.current = None;
-        if after == AfterFailure::End { Err(why) } else { Ok(()) }
+        let frames = self.drop_failed();
+        match (after, why) {
+            (AfterFailure::End, Some(why)) => Err(why),
+            _ => Ok(BatchState::Dropped(frames)),
+        }
     }
 
-    /// Forwards the results of the current batch, frame by frame, so that a panic on the way leaves the rest in it.
-    fn forward_results(&mut self) {
-        let finished = self.clock.now();
-        let Self { mux, streams, emitters, current, .. } = self;
-        let batch = current.as_mut().expect("a batch is forwarded while it is the current one");
-        emitters.lane.finished(batch.frames.len(), finished);
+    /// Forwards the results of the current batch, frame by frame, so that a panic on the way leaves the rest in it. Returns the
+    /// memory of its frames.
+    fn forward_results(&mut self) -> Vec<Frame> {
+        self.settle(|frame, found, _, _| Some((frame, found)))
+    }
+
+    /// Drops the frames of the current batch, which has failed, and forwards results that have waited for them. Returns the
+    /// memory of its frames.
+    fn drop_failed(&mut self) -> Vec<Frame> {
+        self.settle(|frame, _, emitters, now| {
+            let telemetry = emitters.stream(&frame);
+            telemetry.drop_frame(frame.desc.seq, DropCause::ExecutionFailed, now);
+            None
+        })
+    }
+
+    /// Settles the frames of the current batch: `result` makes the result of each, or drops it.
+    fn settle(
+        &mut self,
+        result: impl Fn(Frame, Vec<ModelResult>, &Emitters, Nanos) -> Option<(Frame, Vec<ModelResult>)>,
+    ) -> Vec<Frame> {
+        let now = self.clock.now();
+        let Self { mux, batches, streams, emitters, .. } = self;
+        let batch = batches.current_mut().expect("a batch is settled while it is the current one");
+        emitters.lane.finished(batch.frames.len(), now);
         batch.reverse();
-        while let Some((frame, found, number)) = batch.pop() {
-            let was_suspended = batch.progress.was_suspended();
-            let id = frame.desc.stream;
-            let LaneStream { order, output, .. } = stream_of(streams, &frame);
-            let forward = |(frame, found)| output.forward(frame, found, finished);
-            match order.settle(number, was_suspended, Some((frame, found)), forward) {
+        let take = |batch: &mut Batch| {
+            let (frame, found) = batch.pop()?;
+            result(frame, found, emitters, now)
+        };
+        let mut forward = |(frame, found): (Frame, _)| {
+            let stream = streams.get_mut(&frame.desc.stream).expect("a stream joins before its frames");
+            stream.output.forward(frame, found, now);
+        };
+        while let Some((stream, settled)) = batches.settle_next(take, &mut forward) {
+            match settled {
                 Settled::Unchanged => {}
-                Settled::Held => mux.hold(id),
-                Settled::Released(count) => mux.release(id, count),
+                Settled::Held => mux.hold(stream),
+                Settled::Released(count) => mux.release(stream, count),
             }
         }
-    }
-
-    /// Drops the frames of the current batch, which has failed, and forwards results that have waited for them.
-    fn drop_failed(&mut self) {
-        let finished = self.clock.now();
-        let Self { mux, streams, emitters, current, .. } = self;
-        let batch = current.as_mut().expect("a batch fails while it is the current one");
-        emitters.lane.finished(batch.frames.len(), finished);
-        batch.reverse();
-        while let Some((frame, _, number)) = batch.pop() {
-            let (id, seq) = (frame.desc.stream, frame.desc.seq);
-            emitters.stream(&frame).drop_frame(seq, DropCause::ExecutionFailed, finished);
-            let LaneStream { order, output, .. } = stream_of(streams, &frame);
-            drop(frame);
-            let forward = |(frame, found)| output.forward(frame, found, finished);
-            if let Settled::Released(count) =
-                order.settle(number, batch.progress.was_suspended(), None, forward)
-            {
-                mux.release(id, count);
-            }
-        }
+        batches.end_batch().frames
     }
 
     /// Drops the frames of a lane that has ended: those of the batch in which a panic ended it, those that wait for answers,
     /// and those behind them.
     fn drop_unfinished(&mut self) {
         let now = self.clock.now();
-        if let Some(failed) = self.current.take().filter(|batch| !batch.frames.is_empty()) {
+        let unfinished = self.batches.take_unfinished();
+        if let Some(failed) = unfinished.current.filter(|batch| !batch.frames.is_empty()) {
             self.emitters.lane.finished(failed.frames.len(), now);
             for frame in &failed.frames {
                 self.emitters.stream(frame).drop_frame(frame.desc.seq, DropCause::ExecutionFailed, now);
             }
         }
-        let waiting = std::mem::take(&mut self.suspended).into_values().flat_map(|batch| batch.frames);
-        let behind = self.streams.values_mut().flat_map(|stream| stream.order.drain());
-        for frame in waiting.chain(behind.map(|(frame, _)| frame)) {
+        let waiting = unfinished.suspended.into_iter().flat_map(|batch| batch.frames);
+        for frame in waiting.chain(unfinished.held.into_iter().map(|(frame, _)| frame)) {
             self.emitters.stream(&frame).drop_frame(frame.desc.seq, DropCause::Shutdown, now);
         }
     }
 }
 
-/// Gives the plans the inference intervals that are set for their models.
-fn take_intervals(plans: &mut BTreeMap<ModelId, LanePlan>, core: &LaneCore) {
-    for (model, plan) in plans {
-        plan.plan.interval = core.interval(*model).unwrap_or(plan.plan.interval);
-    }
-}
-
-/// Removes the plans of models that the lane has dropped, and returns them: dropping one takes its time, and the caller
-/// unlocks the books first.
-fn extract_unused(plans: &mut BTreeMap<ModelId, LanePlan>, core: &LaneCore) -> Vec<(ModelId, LanePlan)> {
-    plans.extract_if(.., |model, _| !core.has_model(*model)).collect()
+/// State of a batch after an execution.
+enum BatchState {
+    /// It is the current one, and goes on.
+    Current,
+    /// It waits for an answer.
+    Suspended,
+    /// Its frames were dropped. This is their memory.
+    Dropped(Vec<Frame>),
 }
 
 /// Steps of a group's streams.
 fn steps_of(streams: &BTreeMap<StreamId, LaneStream>, group: usize) -> &[Step] {
     let of_group = streams.values().find(|stream| stream.group == group);
     &of_group.expect("a stream leaves after its last frame").steps
-}
-
-fn stream_of<'a>(streams: &'a mut BTreeMap<StreamId, LaneStream>, frame: &Frame) -> &'a mut LaneStream {
-    streams.get_mut(&frame.desc.stream).expect("a stream joins before its frames")
 }
 
 impl Drop for Lane {
@@ -458,9 +357,11 @@ impl Drop for Lane {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::{Executor, MonotonicClock, SinkThread, Slot, SlotPool, StageTimes, StreamQueue};
-    use orinoco_core::{DropPolicy, FrameDesc, InferenceResult, LaneId, PixelFormat, codes};
+    use orinoco_core::{DropPolicy, FrameDesc, InferenceResult, LaneId, ModelId, PixelFormat, codes};
     use orinoco_telemetry::Telemetry;
 
     struct Quiet;

@@ -1,7 +1,7 @@
 //! The path of a frame: sources push into bounded rings, a mux forms batches, a lane executes plans, sinks take the
 //! results. Between its batches a lane answers [`Request`]s. OS threads only.
 //!
-//! What decides is a core without threads, locks and clock ([`MuxCore`], [`SourceSupervisor`], [`LaneCore`], [`SinkCore`]);
+//! What decides is a core without threads, locks and clock ([`MuxCore`], [`SourceSupervisor`], [`LaneModels`], [`LaneBatches`], [`SinkCore`]);
 //! threads are thin shells around these.
 //!
 //! It names no GStreamer type, no engine and no network peer: those implement [`Source`], [`Executor`] and [`Sink`].
@@ -28,9 +28,9 @@ pub use channel::{Receiver, Sender, channel};
 pub use clock::MonotonicClock;
 pub use executor::{DeviceTimes, Executed, Executor, StageTimes};
 pub use lane::{
-    AfterFailure, BatchProgress, BoundPlan, ExchangeError, FrameOrder, JoinError, JoinRequest, Lane,
-    LaneCore, LaneEntry, ModelHold, Notice, ObjectSelection, PlanFacts, Settled, Step, StreamModels,
-    StreamTracker, not_finite,
+    AfterExecution, AfterFailure, BatchStep, BoundPlan, ExchangeError, Exchanged, Execution, ExecutionEnd,
+    JoinError, JoinRequest, Lane, LaneBatches, LaneEntry, LaneModels, ModelHold, Notice, ObjectSelection,
+    PlanFacts, Resumed, Settled, Step, StreamModels, StreamTracker, Unfinished, not_finite,
 };
 pub use lane_times::LaneTimes;
 pub use mux::{

@@ -6,7 +6,7 @@ use std::sync::{Arc, PoisonError};
 
 use orinoco_core::{FrameDesc, ModelId, StreamId};
 
-use super::core::{ExchangeError, JoinError, LaneCore, PlanFacts, StreamModels};
+use super::models::{ExchangeError, JoinError, LaneModels, PlanFacts, StreamModels};
 use super::step::{BoundPlan, Step};
 use crate::request::{Request, RequestRefusal, Unserved};
 use crate::sync::{Mutex, MutexGuard};
@@ -41,7 +41,7 @@ pub struct JoinRequest {
 /// State that a lane's thread shares with the threads through which streams join it.
 #[derive(Default)]
 pub(super) struct LaneState {
-    pub(super) core: LaneCore,
+    pub(super) models: LaneModels,
     /// Streams that the lane has not admitted yet.
     pub(super) joining: Vec<JoinRequest>,
     /// Plans that the lane has not taken yet, at most one for each model.
@@ -68,28 +68,28 @@ impl LaneEntry {
             of_frames: of_frames.map(|step| step.model).collect(),
             in_video_memory: joining.in_video_memory,
         };
-        let brought: Vec<PlanFacts> = joining.plans.iter().map(brought).collect();
+        let brought: Vec<PlanFacts> = joining.plans.iter().map(facts).collect();
         let mut books = lock(&self.books);
-        books.core.check_join(&models, &brought)?;
-        let batch_max = books.core.batch_max(&models, &brought);
+        books.models.check_join(&models, &brought)?;
+        let batch_max = books.models.batch_max(&models, &brought);
         let frame_sender = self
             .mux
             .add(joining.result_sender.telemetry().clone(), joining.queue, batch_max)
             .map_err(|Closed| JoinError::Ended)?;
         // The lane may know of the stream by now, and waits for the books to admit it.
-        books.core.join(joining.stream, models, &brought);
+        books.models.join(joining.stream, models, &brought);
         books.joining.push(joining);
         Ok(frame_sender)
     }
 
     /// Whether the lane's plan of a model reads frames where the video hardware left them.
     pub fn reads_video_memory(&self, model: ModelId) -> bool {
-        lock(&self.books).core.reads_video_memory(model)
+        lock(&self.books).models.reads_video_memory(model)
     }
 
     /// Returns the generation of a model that the lane has, or takes next.
     pub fn generation(&self, model: ModelId) -> Option<u32> {
-        lock(&self.books).core.generation(model)
+        lock(&self.books).models.generation(model)
     }
 
     /// Replaces the lane's plan of a model. The lane takes the new one between two batches, and drops the old one on its
@@ -98,9 +98,9 @@ impl LaneEntry {
     /// # Errors
     /// The lane has ended or does not hold the model, or the new plan does not read frames that are in video memory.
     pub fn replace(&self, plan: BoundPlan) -> Result<(), ExchangeError> {
-        let new = brought(&plan);
+        let new = facts(&plan);
         let mut books = lock(&self.books);
-        books.core.exchange(new)?;
+        books.models.exchange(new)?;
         self.mux.exchange().map_err(|Closed| ExchangeError::Ended)?;
         // The lane may know of it by now, and waits for the books to take it.
         let given_up = books.exchanges.insert(plan.model, plan);
@@ -111,7 +111,7 @@ impl LaneEntry {
 
     /// Returns the inference interval of a model that the lane has.
     pub fn interval(&self, model: ModelId) -> Option<u32> {
-        lock(&self.books).core.interval(model)
+        lock(&self.books).models.interval(model)
     }
 
     /// Changes the inference interval of a model, for all streams of the lane, between two batches.
@@ -119,7 +119,7 @@ impl LaneEntry {
     /// # Errors
     /// The lane has ended or does not hold the model.
     pub fn set_interval(&self, model: ModelId, interval: u32) -> Result<(), ExchangeError> {
-        if !lock(&self.books).core.set_interval(model, interval) {
+        if !lock(&self.books).models.set_interval(model, interval) {
             return Err(ExchangeError::NoModel(model));
         }
         self.mux.exchange().map_err(|Closed| ExchangeError::Ended)
@@ -130,7 +130,7 @@ impl LaneEntry {
     /// # Errors
     /// As many requests wait for the model as may, the lane does not have it, or the lane has ended.
     pub fn request(&self, request: Request) -> Result<(), RequestRefusal> {
-        if !lock(&self.books).core.has_model(request.model) {
+        if !lock(&self.books).models.has_model(request.model) {
             request.refuse(Unserved::Refused(RequestRefusal::NoModel));
             return Err(RequestRefusal::NoModel);
         }
@@ -144,12 +144,13 @@ impl LaneEntry {
 
     /// Keeps a model on the lane until this is dropped, if the lane has it.
     pub fn hold(&self, model: ModelId) -> Option<ModelHold> {
-        let is_held = lock(&self.books).core.hold(model);
+        let is_held = lock(&self.books).models.hold(model);
         is_held.then(|| ModelHold { mux: Arc::clone(&self.mux), books: Arc::clone(&self.books), model })
     }
 }
 
-fn brought(plan: &BoundPlan) -> PlanFacts {
+/// Facts about a plan.
+pub(super) fn facts(plan: &BoundPlan) -> PlanFacts {
     let BoundPlan { model, generation, interval, executor, .. } = plan;
     let (batch_max, reads_video_memory) = (executor.batch_max(), executor.reads_video_memory());
     PlanFacts { model: *model, generation: *generation, batch_max, reads_video_memory, interval: *interval }
@@ -164,7 +165,7 @@ pub struct ModelHold {
 
 impl Drop for ModelHold {
     fn drop(&mut self) {
-        let is_unused = lock(&self.books).core.release(self.model);
+        let is_unused = lock(&self.books).models.release(self.model);
         if is_unused {
             // The lane drops the model between two batches. A lane that has ended has dropped all of its models.
             let _ = self.mux.exchange();

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Duration;
 
 use orinoco_core::{
     Clock, ComputeUnit, Diagnosis, InferenceResult, Nanos, Region, StreamId, TimeSpan, codes,
@@ -13,25 +12,25 @@ use orinoco_telemetry::{
 };
 
 use super::batch::Batch;
+use super::batches::{BatchStep, ExecutionEnd};
 use super::step::{BoundPlan, ObjectSelection, Step};
 use crate::mux::SuspensionError;
 use crate::request::Request;
 use crate::suspension::Suspender;
-use crate::{Executed, Frame, ModelResult, Mux, Object, StageTimes, Ticket};
+use crate::{Executed, Frame, ModelResult, Mux, Object, StageTimes};
 
-/// End of a step of a batch.
-pub(super) enum StepEnd {
-    /// All of its inputs are done.
-    Done,
-    /// This many inputs wait for an answer.
-    Suspended { ticket: Ticket, wait: Duration, inputs: usize },
+/// Failure of a model.
+pub(super) struct Failure {
+    /// Whether it tried, or had no answer and no other way.
+    pub(super) end: ExecutionEnd,
+    /// The model's name.
+    pub(super) model: String,
+    pub(super) why: Diagnosis,
 }
 
 /// Plan, and the results that it fills.
 pub(super) struct LanePlan {
     pub(super) plan: BoundPlan,
-    /// Whether it only ends steps that it began: its engine says nothing about the one that replaced it.
-    pub(super) is_replaced: bool,
     inference: Vec<InferenceResult>,
     telemetry: ModelTelemetry,
     stage: StageSetter,
@@ -83,11 +82,11 @@ impl BatchInputs {
     }
 
     /// Collects the images that a step infers in a batch.
-    pub(super) fn collect(&mut self, step: &Step, batch: &Batch) {
+    pub(super) fn collect(&mut self, step: &Step, at: BatchStep<'_>, batch: &Batch) {
         self.clear();
         for (index, frame) in batch.frames.iter().enumerate() {
             match &step.on {
-                _ if !batch.numbers[index].is_multiple_of(u64::from(batch.progress.interval())) => {}
+                _ if !at.infers(index) => {}
                 None => self.push_whole(index, frame),
                 Some(wanted) => self.push_objects(index, frame, wanted, &batch.found[index]),
             }
@@ -127,11 +126,12 @@ impl BatchInputs {
 }
 
 impl LanePlan {
-    pub(super) fn new(mut plan: BoundPlan, telemetry: ModelTelemetry, lane: &LaneTelemetry) -> Self {
+    pub(super) fn new(mut plan: BoundPlan, lane: &LaneTelemetry) -> Self {
+        let telemetry = lane.run().model(plan.model);
         let inference = vec![InferenceResult::default(); plan.executor.batch_max()];
         let stage = lane.current_stage().of(plan.model);
         plan.executor.show_stage(stage.clone());
-        Self { plan, is_replaced: false, inference, telemetry, stage }
+        Self { plan, inference, telemetry, stage }
     }
 
     /// Executes a client's request.
@@ -143,35 +143,31 @@ impl LanePlan {
         self.telemetry.request(lane, TimeSpan::new(start, clock.now()));
     }
 
-    /// Runs the plan on all inputs that are not done, as many at once as it takes, and adds what it found to the frames
-    /// they are of. Stops where the plan suspends the step.
+    /// Runs the plan on these inputs, and adds what it found to the frames they are of, or suspends them. The batch may wait
+    /// for answers until `wait_end`, if it has waited before.
+    #[expect(clippy::too_many_arguments, reason = "what a lane lends to a plan")]
     pub(super) fn execute(
         &mut self,
         inputs: &BatchInputs,
+        range: Range<usize>,
         batch: &mut Batch,
+        wait_end: Option<Nanos>,
         mux: &Arc<Mux>,
         emitters: &Emitters,
         events: &dyn EventSink,
-    ) -> Result<StepEnd, Diagnosis> {
-        let batch_max = self.plan.executor.batch_max();
-        while let Some(chunk) = batch.progress.next_inputs(inputs.len(), batch_max) {
-            let frames = &inputs.frames[chunk.clone()];
-            let inference = &mut self.inference[..frames.len()];
-            let mut suspender = Suspender::new(mux, batch.progress.wait_end());
-            self.stage.enter(Stage::Infer);
-            let executed = self.plan.executor.begin(frames, inference, &mut suspender);
-            let executed = match (executed, suspender.take()) {
-                (Ok(Executed::Suspended(wait)), Some(ticket)) => {
-                    return Ok(StepEnd::Suspended { ticket, wait, inputs: frames.len() });
-                }
-                (executed, unused) => {
-                    unused.into_iter().for_each(|ticket| mux.forget(ticket));
-                    executed?
-                }
-            };
-            self.add_executed(executed, chunk, inputs, batch, emitters, events);
+    ) -> Result<ExecutionEnd, Diagnosis> {
+        let frames = &inputs.frames[range.clone()];
+        let inference = &mut self.inference[..frames.len()];
+        let mut suspender = Suspender::new(mux, wait_end);
+        self.stage.enter(Stage::Infer);
+        let executed = self.plan.executor.begin(frames, inference, &mut suspender);
+        match (executed, suspender.take()) {
+            (Ok(Executed::Suspended(wait)), Some(ticket)) => Ok(ExecutionEnd::Suspended { ticket, wait }),
+            (executed, unused) => {
+                unused.into_iter().for_each(|ticket| mux.forget(ticket));
+                Ok(self.add_executed(executed?, range, inputs, batch, emitters, events))
+            }
         }
-        Ok(StepEnd::Done)
     }
 
     /// Runs the plan, which has begun a step that was suspended and has failed, in another way on the inputs that waited.
@@ -180,46 +176,46 @@ impl LanePlan {
         &mut self,
         why: &SuspensionError,
         inputs: &BatchInputs,
+        range: Range<usize>,
         batch: &mut Batch,
         emitters: &Emitters,
         events: &dyn EventSink,
-    ) -> Option<Result<(), Diagnosis>> {
-        let (chunk, _) = batch.progress.waiting_inputs();
-        let results = &mut self.inference[..chunk.len()];
+    ) -> Option<Result<ExecutionEnd, Diagnosis>> {
+        let results = &mut self.inference[..range.len()];
         self.stage.enter(Stage::Infer);
-        let executed = self.plan.executor.fall_back(&inputs.frames[chunk.clone()], results, why)?;
-        let added =
-            executed.map(|executed| self.add_executed(executed, chunk, inputs, batch, emitters, events));
-        Some(added)
+        let executed = self.plan.executor.fall_back(&inputs.frames[range.clone()], results, why)?;
+        Some(executed.map(|executed| self.add_executed(executed, range, inputs, batch, emitters, events)))
+    }
+
+    /// Returns the failure of an execution.
+    pub(super) fn failure(&self, why: Diagnosis) -> Failure {
+        Failure { end: ExecutionEnd::Failed, model: self.plan.name.clone(), why }
     }
 
     /// Adds the results of inputs that were executed here, or none if they were skipped.
     fn add_executed(
         &self,
         executed: Executed,
-        chunk: Range<usize>,
+        range: Range<usize>,
         inputs: &BatchInputs,
         batch: &mut Batch,
         emitters: &Emitters,
         events: &dyn EventSink,
-    ) {
+    ) -> ExecutionEnd {
         let times = match executed {
             Executed::Done(times) => times,
-            Executed::Skipped => return batch.progress.passed(chunk.len()),
+            Executed::Skipped => return ExecutionEnd::Passed,
             Executed::Suspended(_) => {
                 panic!("{} suspended a step without a place for its answer", self.plan.name)
             }
         };
-        let frames = &inputs.frames[chunk.clone()];
+        let frames = &inputs.frames[range.clone()];
         batch.add_times(&times);
         self.emit(emitters, frames, &times);
         self.report_not_finite(&self.inference[..frames.len()], times.postprocess.end(), events);
         let inference = self.inference[..frames.len()].iter().cloned();
-        self.add_findings(&inputs.positions[chunk.clone()], inference, batch);
-        match self.is_replaced {
-            true => batch.progress.passed(chunk.len()),
-            false => batch.progress.executed(chunk.len()),
-        }
+        self.add_findings(&inputs.positions[range], inference, batch);
+        ExecutionEnd::Executed
     }
 
     /// Adds the results that a suspended step has waited for, in the span `waited`. There are as many as it has inputs.
@@ -227,23 +223,23 @@ impl LanePlan {
     /// That span, from the suspension until the lane took the answer, is the step's inference: the way there and back is in
     /// it, and what the lane did before it came to the answer. The model is charged all of it, each input's stream its
     /// share, and the lane nothing, because it worked on other batches meanwhile.
+    #[expect(clippy::too_many_arguments, reason = "what a lane lends to a plan, and the answer")]
     pub(super) fn add_late(
         &self,
         inputs: &BatchInputs,
+        range: Range<usize>,
         inference: Vec<InferenceResult>,
         waited: TimeSpan,
         batch: &mut Batch,
         emitters: &Emitters,
         events: &dyn EventSink,
     ) {
-        let (chunk, _) = batch.progress.waiting_inputs();
         let stages = [(Stage::Infer, waited)];
-        let frames = &inputs.frames[chunk.clone()];
+        let frames = &inputs.frames[range.clone()];
         self.telemetry.late_batch(&emitters.lane, streams(frames), &stages);
         emit_shares(emitters, frames, &stages);
         self.report_not_finite(&inference, waited.end(), events);
-        self.add_findings(&inputs.positions[chunk.clone()], inference, batch);
-        batch.progress.passed(chunk.len());
+        self.add_findings(&inputs.positions[range], inference, batch);
     }
 
     fn add_findings(

@@ -3,7 +3,7 @@ use std::collections::VecDeque;
 /// The order of one stream's frames behind those that wait for an answer: results leave it in the order in which the frames
 /// came. Bounded by the mux, which hands out no more frames of a stream while too many are here.
 #[derive(Debug)]
-pub struct FrameOrder<T> {
+pub(super) struct FrameOrder<T> {
     /// Frames by their number, in ascending order.
     held: VecDeque<(u64, Held<T>)>,
 }
@@ -34,7 +34,7 @@ impl<T> Default for FrameOrder<T> {
 
 impl<T> FrameOrder<T> {
     /// Adds a frame that waits for an answer.
-    pub fn suspend(&mut self, number: u64) {
+    pub(super) fn suspend(&mut self, number: u64) {
         self.push(number, Held::Suspended);
     }
 
@@ -45,7 +45,7 @@ impl<T> FrameOrder<T> {
 
     /// Takes the result of a frame whose batch is over, or `None` if the frame is dropped, and forwards the results that
     /// wait for no frame before them. `was_suspended` says whether it is here already, because it waited for an answer.
-    pub fn settle(
+    pub(super) fn settle(
         &mut self,
         number: u64,
         was_suspended: bool,
@@ -94,19 +94,19 @@ impl<T> FrameOrder<T> {
     }
 
     /// Takes all results, whatever waits before them.
-    pub fn drain(&mut self) -> impl Iterator<Item = T> {
+    pub(super) fn drain(&mut self) -> impl Iterator<Item = T> {
         self.held
             .drain(..)
             .filter_map(|(_, held)| if let Held::Done(result) = held { Some(result) } else { None })
     }
 
     /// Number of frames here.
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.held.len()
     }
 
     /// Whether no frame is here, so that the next result can go on at once.
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.held.is_empty()
     }
 

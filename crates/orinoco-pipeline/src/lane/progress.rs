@@ -10,7 +10,7 @@ use crate::{LateAnswer, SUSPENSION_MAX, SuspensionError};
 /// Position of a batch on its way through the steps of its streams. In each step a model takes inputs, which are frames or
 /// objects in them, a part at a time: it executes or skips them, or suspends the step until an answer comes.
 #[derive(Clone, Copy, Debug)]
-pub struct BatchProgress {
+pub(super) struct BatchProgress {
     /// Index of the step at work.
     step: usize,
     /// Inputs of that step that are done.
@@ -42,29 +42,29 @@ impl Default for BatchProgress {
 
 impl BatchProgress {
     /// Returns the index of the step at work; the number of steps once all are done.
-    pub fn step(&self) -> usize {
+    pub(super) fn step(&self) -> usize {
         self.step
     }
 
     /// Returns the inference interval of the step at work, in frames of a stream.
-    pub fn interval(&self) -> u32 {
+    pub(super) fn interval(&self) -> u32 {
         self.interval
     }
 
     /// Whether a step of it was suspended, so that frames of its streams may have come after it.
-    pub fn was_suspended(&self) -> bool {
+    pub(super) fn was_suspended(&self) -> bool {
         self.suspension.is_some()
     }
 
     /// Begins the step at work with its model's inference interval, or continues it with the one that it has.
-    pub fn begin_step(&mut self, interval: u32) {
+    pub(super) fn begin_step(&mut self, interval: u32) {
         if self.inputs_done == 0 {
             self.interval = interval;
         }
     }
 
     /// Returns the next inputs of the step at work, at most `batch_max` of its `inputs`. `None`: all are done.
-    pub fn next_inputs(&self, inputs: usize, batch_max: usize) -> Option<Range<usize>> {
+    pub(super) fn next_inputs(&self, inputs: usize, batch_max: usize) -> Option<Range<usize>> {
         let range = self.inputs_done..inputs.min(self.inputs_done + batch_max);
         (!range.is_empty()).then_some(range)
     }
@@ -74,35 +74,35 @@ impl BatchProgress {
     /// # Panics
     ///
     /// If no step was suspended.
-    pub fn waiting_inputs(&self) -> (Range<usize>, Nanos) {
+    pub(super) fn waiting_inputs(&self) -> (Range<usize>, Nanos) {
         let Suspension { inputs, since, .. } = self.suspension.expect("a step was suspended");
         (self.inputs_done..self.inputs_done + inputs, since)
     }
 
     /// Returns the time until which the batch may wait for answers, all of its steps together; `None` before it has waited.
-    pub fn wait_end(&self) -> Option<Nanos> {
+    pub(super) fn wait_end(&self) -> Option<Nanos> {
         self.suspension.map(|suspension| suspension.first + SUSPENSION_MAX)
     }
 
     /// Notes that the next `count` inputs were executed on this lane.
-    pub fn executed(&mut self, count: usize) {
+    pub(super) fn executed(&mut self, count: usize) {
         self.inputs_done += count;
         self.executed_here = true;
     }
 
     /// Notes that the plan of the step at work was replaced: what it has executed says nothing about the one that replaced it.
-    pub fn replaced(&mut self) {
+    pub(super) fn replaced(&mut self) {
         self.executed_here = false;
     }
 
     /// Notes that the next `count` inputs were skipped, or answered by another board.
-    pub fn passed(&mut self, count: usize) {
+    pub(super) fn passed(&mut self, count: usize) {
         self.inputs_done += count;
     }
 
     /// Suspends the step at `now` until the answer for its next `inputs` comes, and returns the time until which it waits:
     /// for at most `wait`, and [`SUSPENSION_MAX`] for all suspensions of the batch.
-    pub fn suspend(&mut self, inputs: usize, wait: Duration, now: Nanos) -> Nanos {
+    pub(super) fn suspend(&mut self, inputs: usize, wait: Duration, now: Nanos) -> Nanos {
         let first = self.suspension.map_or(now, |earlier| earlier.first);
         self.suspension = Some(Suspension { first, since: now, inputs });
         (now + wait).min(first + SUSPENSION_MAX)
@@ -110,7 +110,7 @@ impl BatchProgress {
 
     /// Returns the results of the suspended step at `now`: one for each input that waits. `answer` is `None` when it did not
     /// come in time.
-    pub fn results(&self, answer: Option<LateAnswer>, now: Nanos) -> LateAnswer {
+    pub(super) fn results(&self, answer: Option<LateAnswer>, now: Nanos) -> LateAnswer {
         let (waiting, since) = self.waiting_inputs();
         match answer {
             None => Err(SuspensionError::TimedOut { waited: now.since(since) }),
@@ -123,7 +123,7 @@ impl BatchProgress {
 
     /// Goes on to the next step. Returns whether inputs of this one were executed on this lane: skipped inputs, and those that
     /// another board has answered, say nothing about the engine here.
-    pub fn end_step(&mut self) -> bool {
+    pub(super) fn end_step(&mut self) -> bool {
         self.step += 1;
         self.inputs_done = 0;
         std::mem::take(&mut self.executed_here)

@@ -14,7 +14,7 @@ pub const SUSPENSION_MAX: Duration = Duration::from_secs(2);
 
 /// Number of one suspension of a lane. None is given twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Ticket(u64);
+pub struct Ticket(pub(crate) u64);
 
 /// Answer to a suspended step: a result for each of its inputs, or the reason why there are none.
 pub type LateAnswer = Result<Vec<InferenceResult>, SuspensionError>;

@@ -1,11 +1,12 @@
 //! The repetition of a recorded run: its cores alone, on one thread, at the times that it recorded.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use orinoco_core::{ModelId, Nanos, StreamId};
 use orinoco_pipeline::{
-    AfterFailure, Frame, FrameResult, LaneCore, MuxCore, Next, NextBatch, Offer, PlanFacts, ResultOffer,
-    SinkCore, SinkNext, SinkResult, StreamModels, StreamQueue,
+    AfterExecution, AfterFailure, Execution, ExecutionEnd, Frame, FrameResult, LaneBatches, LaneModels,
+    MuxCore, Next, NextBatch, Offer, PlanFacts, ResultOffer, SinkCore, SinkNext, SinkResult, StreamModels,
+    StreamQueue,
 };
 use orinoco_telemetry::{
     DropCause, LaneRecord, LaneStep, Queue, QueueRecord, QueueStep, Record, SourceState,
@@ -57,12 +58,10 @@ fn failed_at(record: &Record) -> Option<u64> {
 
 struct Board {
     mux: MuxCore,
-    lane: LaneCore,
+    models: LaneModels,
+    /// Each group has a model of its own.
+    batches: LaneBatches<PlanFacts, VecDeque<Frame>, Frame>,
     sinks: Vec<SinkCore>,
-    /// Frames of the batch that is executed.
-    batch: Vec<Frame>,
-    /// The model that executes it: each group has its own.
-    model: ModelId,
     /// Results that the lane has not handed over yet.
     results: BTreeMap<FrameKey, FrameResult>,
     decisions: Decisions,
@@ -70,22 +69,23 @@ struct Board {
 
 impl Board {
     fn new(queues: &[(StreamQueue, usize)]) -> Self {
-        let (mut mux, mut lane) = (MuxCore::default(), LaneCore::default());
+        let (mut mux, mut models) = (MuxCore::default(), LaneModels::default());
+        let mut batches = LaneBatches::default();
         for (index, &(queue, batch_max)) in queues.iter().enumerate() {
             let (stream, model) = (StreamId::from_index(index), ModelId::from_index(queue.group));
-            let brought = if lane.has_model(model) {
-                &[][..]
-            } else {
-                &[PlanFacts { model, generation: 0, batch_max, reads_video_memory: false, interval: 1 }]
-            };
-            let models = StreamModels { models: vec![model], of_frames: vec![model], in_video_memory: false };
-            lane.check_join(&models, brought).expect("its plan is there");
-            mux.add(stream, queue, lane.batch_max(&models, brought)).expect("it is open");
-            lane.join(stream, models, brought);
+            let plan = PlanFacts { model, generation: 0, batch_max, reads_video_memory: false, interval: 1 };
+            let brought = if models.has_model(model) { &[][..] } else { &[plan] };
+            let of_stream =
+                StreamModels { models: vec![model], of_frames: vec![model], in_video_memory: false };
+            models.check_join(&of_stream, brought).expect("its plan is there");
+            mux.add(stream, queue, models.batch_max(&of_stream, brought)).expect("it is open");
+            models.join(stream, of_stream, brought);
+            brought.iter().for_each(|plan| batches.add_plan(*plan, *plan));
+            batches.add_stream(stream, queue.group, vec![model]);
         }
         let sinks = queues.iter().map(|(queue, _)| SinkCore::new(queue.policy, Nanos(0))).collect();
-        let (results, decisions, model) = (BTreeMap::new(), Decisions::default(), ModelId(0));
-        Self { mux, lane, sinks, batch: Vec::new(), model, results, decisions }
+        let (results, decisions) = (BTreeMap::new(), Decisions::default());
+        Self { mux, models, batches, sinks, results, decisions }
     }
 
     /// A source offers a frame to its ring.
@@ -107,35 +107,52 @@ impl Board {
 
     /// The lane takes a batch.
     fn take(&mut self, now: Nanos) -> Result<(), String> {
-        loop {
-            match self.mux.next(now, &mut self.batch) {
+        let mut frames = Vec::new();
+        let group = loop {
+            match self.mux.next(now, &mut frames) {
                 NextBatch::Ready(Next::Joined) => {}
-                NextBatch::Ready(Next::Left(stream)) => self.lane.leave(stream),
-                NextBatch::Ready(Next::Batch(group)) => {
-                    self.model = ModelId::from_index(group);
-                    break;
+                NextBatch::Ready(Next::Left(stream)) => {
+                    self.batches.remove_stream(stream, &mut self.models);
                 }
+                NextBatch::Ready(Next::Batch(group)) => break group,
                 next => return Err(format!("there is no batch, but {next:?}")),
             }
-        }
-        self.decisions.batches.push(self.batch.iter().map(key).collect());
+        };
+        self.decisions.batches.push(frames.iter().map(key).collect());
+        let streams: Vec<StreamId> = frames.iter().map(|frame| frame.desc.stream).collect();
+        self.batches.take(group, streams, frames.into());
         Ok(())
     }
 
-    /// The engine is done.
+    /// The engine is done: it was asked as often as the lane wants, and fails the first time or not at all.
     fn finish(&mut self, finished: Nanos, succeeded: bool) -> Result<(), String> {
-        for frame in self.batch.drain(..) {
-            let key = key(&frame);
-            if succeeded {
-                self.results.insert(key, FrameResult { frame, found: Vec::new(), finished });
-            } else {
-                self.decisions.drop(key, DropCause::ExecutionFailed, 1);
+        let end = if succeeded { ExecutionEnd::Executed } else { ExecutionEnd::Failed };
+        while let Some(Execution { .. }) = self.batches.next(|_, frames| frames.len()) {
+            match self.batches.finished(end, finished) {
+                AfterExecution::Next => {}
+                AfterExecution::Failed(AfterFailure::Continue) => break,
+                after => return Err(format!("{after:?}")),
             }
         }
-        if succeeded {
-            self.lane.executed(self.model);
-        } else if self.lane.failed(self.model) == AfterFailure::End {
-            return Err("the lane ends".to_owned());
+        let mut results = Vec::new();
+        loop {
+            let mut dropped = None;
+            let take = |frames: &mut VecDeque<Frame>| {
+                let frame = frames.pop_front()?;
+                dropped = (!succeeded).then(|| key(&frame));
+                succeeded.then_some(frame)
+            };
+            let settled = self.batches.settle_next(take, |frame| results.push(frame));
+            if let Some(dropped) = dropped {
+                self.decisions.drop(dropped, DropCause::ExecutionFailed, 1);
+            }
+            if settled.is_none() {
+                break;
+            }
+        }
+        self.batches.end_batch();
+        for frame in results {
+            self.results.insert(key(&frame), FrameResult { frame, found: Vec::new(), finished });
         }
         Ok(())
     }

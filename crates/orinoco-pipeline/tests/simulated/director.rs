@@ -74,14 +74,14 @@ impl Board<'_> {
             4 => match self.director.held.take() {
                 Some((lane, model)) => {
                     let lane = &mut self.lanes[lane];
-                    if lane.core.release(model) {
+                    if lane.models.release(model) {
                         // A lane that has ended has no models left.
                         let _ = lane.mux.exchange();
                         self.simulator.notify(lane.task);
                     }
                     true
                 }
-                None if self.lanes[lane].core.hold(model) => {
+                None if self.lanes[lane].models.hold(model) => {
                     self.director.held = Some((lane, model));
                     true
                 }

@@ -62,14 +62,14 @@ impl Board<'_> {
     fn check_suspended(&self, index: usize) {
         let lane = &self.lanes[index];
         if !lane.is_closed {
-            assert_eq!(lane.mux.suspended(), lane.suspended.len(), "lane {index}: suspended steps");
+            assert_eq!(lane.mux.suspended(), lane.batches.suspended().len(), "lane {index}: suspended steps");
         }
-        for batch in lane.suspended.values() {
+        for (_, batch) in lane.batches.suspended() {
             let first = batch.first_suspended.expect("it is suspended");
             assert!(batch.until <= first + SUSPENSION_MAX, "lane {index}: {first:?} to {:?}", batch.until);
         }
-        for stream in lane.streams.keys() {
-            let held = lane.held(*stream);
+        for stream in lane.batches.streams() {
+            let held = lane.batches.held(stream);
             assert!(held <= SUSPENDED_FRAMES_MAX.max(BATCH_MAX), "stream {stream} has {held} frames held");
         }
         let requests = (0..MODELS).map(|model| lane.mux.requests_waiting(ModelId(model)));
@@ -100,7 +100,7 @@ impl Board<'_> {
     /// A lane that waits has no frame that has waited long enough, and wakes when the first of them has.
     fn check_deadlines(&self, lane: usize, now: Nanos) {
         let due = self.simulator.due(self.lanes[lane].task);
-        let until = self.lanes[lane].suspended.values().map(|batch| batch.until).min();
+        let until = self.lanes[lane].batches.suspended().map(|(_, batch)| batch.until).min();
         let is_late = until.is_some_and(|until| due.is_none_or(|due| due > until.max(now)));
         assert!(!is_late, "lane {lane} waits until {due:?}, and for an answer until {until:?}");
         let of_lane = self.streams.iter().filter(|stream| stream.lane == lane);

@@ -186,7 +186,7 @@ impl Board<'_> {
         self.clients.requests.push(Sent { receiver, priority, deadline, is_cancelled: false, is_slow });
         self.clients.open.push(index);
         let at = &mut self.lanes[lane];
-        if !at.core.has_model(model) {
+        if !at.models.has_model(model) {
             return request.refuse(Unserved::Refused(RequestRefusal::NoModel));
         }
         if at.mux.offer_request(request, now).is_ok() {

@@ -1,14 +1,14 @@
 //! A lane, as its thread runs it.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::ops::Range;
 use std::time::Duration;
 
 use orinoco_core::{ModelId, Nanos, Rng, StreamId};
 use orinoco_pipeline::{
-    AfterFailure, BatchProgress, Closed, ExchangeError, Frame, FrameOrder, FrameResult, JoinError, LaneCore,
-    MuxCore, Next, NextBatch, PlanFacts, Request, RequestRefusal, ResultOffer, Settled, StreamModels,
-    StreamQueue, Ticket, Unserved,
+    AfterExecution, AfterFailure, BatchStep, Closed, ExchangeError, Execution, ExecutionEnd, Frame,
+    FrameResult, JoinError, LaneBatches, LaneModels, MuxCore, Next, NextBatch, PlanFacts, Request,
+    RequestRefusal, ResultOffer, Resumed, SUSPENSION_MAX, Settled, StreamModels, StreamQueue, Ticket,
+    Unserved,
 };
 use orinoco_sim::Task;
 use orinoco_telemetry::DropCause;
@@ -24,18 +24,15 @@ const ANSWER_MIN: Duration = Duration::from_millis(750);
 pub(crate) struct Lane {
     pub(crate) task: Task,
     pub(crate) mux: MuxCore,
-    pub(crate) core: LaneCore,
+    pub(crate) models: LaneModels,
+    pub(crate) batches: LaneBatches<PlanFacts, Batch, Frame>,
     pub(crate) engine: Engine,
     /// Streams that joined, with the plans that they bring, until the lane admits them.
     joining: Vec<(StreamId, Vec<PlanFacts>)>,
     /// Plans that are to replace others, until the lane takes them.
     exchanges: BTreeMap<ModelId, PlanFacts>,
-    /// Streams that it has admitted.
-    pub(super) streams: BTreeMap<StreamId, Admitted>,
-    /// Plans that it has.
-    pub(super) plans: BTreeMap<ModelId, PlanFacts>,
-    /// Batches that wait for an answer.
-    pub(crate) suspended: BTreeMap<Ticket, Batch>,
+    /// Requests that went before each stream that it has admitted, since the stream's oldest frame had waited long enough.
+    pub(super) requests_before: BTreeMap<StreamId, usize>,
     /// Requests that wait, by their index.
     pub(crate) requests: Vec<usize>,
     /// Batches since requests wait.
@@ -55,16 +52,6 @@ pub(crate) struct Lane {
     pub(crate) replaced_failed: u64,
 }
 
-/// A stream that a lane has admitted.
-#[derive(Default)]
-pub(crate) struct Admitted {
-    /// Frames that wait for an answer, and those behind them.
-    pub(crate) order: FrameOrder<Frame>,
-    frames: u64,
-    /// Requests since its oldest frame had waited long enough.
-    pub(super) requests_before: usize,
-}
-
 #[derive(Clone, Copy)]
 pub(crate) struct Engine {
     per_batch: Duration,
@@ -78,8 +65,8 @@ pub(crate) struct Engine {
 /// Current work of a lane.
 pub(crate) enum Doing {
     Waiting,
-    /// Executes these inputs of a batch.
-    Executing(Batch, Range<usize>),
+    /// Executes so many inputs of the batch.
+    Executing(usize),
     /// Gives so many more parts of an answer.
     Answering(Request, u32),
     /// Offers results to sinks.
@@ -87,35 +74,18 @@ pub(crate) enum Doing {
     Ended,
 }
 
-/// A batch, and how far it is.
+/// Contents of a batch.
 pub(crate) struct Batch {
     group: usize,
-    frames: Vec<Frame>,
-    numbers: Vec<u64>,
-    progress: BatchProgress,
-    /// Number of inputs of the step at work, once it has begun.
-    inputs: Option<usize>,
-    /// Plan that began the step that is suspended.
-    plan: Option<PlanFacts>,
+    frames: VecDeque<Frame>,
+    /// Step for which its inputs were counted last, and their number.
+    counted: Option<(usize, usize)>,
+    /// Step, plan and number of inputs of the latest execution.
+    executed: Option<(usize, PlanFacts, usize)>,
     /// Time of its first suspension.
     pub(crate) first_suspended: Option<Nanos>,
     /// Time until which it waits for its answer.
     pub(crate) until: Nanos,
-}
-
-impl Batch {
-    fn new(group: usize, frames: Vec<Frame>, numbers: Vec<u64>, now: Nanos) -> Self {
-        let (progress, inputs, plan) = (BatchProgress::default(), None, None);
-        Self { group, frames, numbers, progress, inputs, plan, first_suspended: None, until: now }
-    }
-}
-
-/// End of an execution.
-enum Execution {
-    Done,
-    Skipped,
-    Suspended,
-    Failed,
 }
 
 impl Lane {
@@ -126,13 +96,12 @@ impl Lane {
         Self {
             task,
             mux: MuxCore::default(),
-            core: LaneCore::default(),
+            models: LaneModels::default(),
+            batches: LaneBatches::default(),
             engine,
             joining: Vec::new(),
             exchanges: BTreeMap::new(),
-            streams: BTreeMap::new(),
-            plans: BTreeMap::new(),
-            suspended: BTreeMap::new(),
+            requests_before: BTreeMap::new(),
             requests: Vec::new(),
             batches_before_request: 0,
             doing: Doing::Waiting,
@@ -154,7 +123,7 @@ impl Lane {
         rng: &mut Rng,
     ) -> Result<(bool, usize), JoinError> {
         let models = MODEL_SETS[queue.group];
-        let lacking = models.iter().copied().filter(|model| !self.core.has_model(*model));
+        let lacking = models.iter().copied().filter(|model| !self.models.has_model(*model));
         let plan = |model| PlanFacts {
             model,
             generation: 0,
@@ -165,20 +134,20 @@ impl Lane {
         let brought: Vec<PlanFacts> = lacking.map(plan).collect();
         let brings = |model| brought.iter().any(|plan| plan.model == model && plan.reads_video_memory);
         let in_video_memory =
-            models.iter().all(|model| self.core.reads_video_memory(*model) || brings(*model));
+            models.iter().all(|model| self.models.reads_video_memory(*model) || brings(*model));
         let of_frames = models.iter().copied().take(1).collect();
         let models = StreamModels { models: models.to_vec(), of_frames, in_video_memory };
-        self.core.check_join(&models, &brought)?;
-        let batch_max = self.core.batch_max(&models, &brought);
+        self.models.check_join(&models, &brought)?;
+        let batch_max = self.models.batch_max(&models, &brought);
         self.mux.add(stream, queue, batch_max).map_err(|Closed| JoinError::Ended)?;
-        self.core.join(stream, models, &brought);
+        self.models.join(stream, models, &brought);
         self.joining.push((stream, brought));
         Ok((in_video_memory, batch_max))
     }
 
     /// As [`orinoco_pipeline::LaneEntry::replace`].
     pub(crate) fn replace(&mut self, plan: PlanFacts) -> Result<(), ExchangeError> {
-        self.core.exchange(plan)?;
+        self.models.exchange(plan)?;
         self.mux.exchange().map_err(|Closed| ExchangeError::Ended)?;
         self.exchanges.insert(plan.model, plan);
         Ok(())
@@ -186,17 +155,10 @@ impl Lane {
 
     /// As [`orinoco_pipeline::LaneEntry::set_interval`].
     pub(crate) fn set_interval(&mut self, model: ModelId, interval: u32) -> Result<(), ExchangeError> {
-        if !self.core.set_interval(model, interval) {
+        if !self.models.set_interval(model, interval) {
             return Err(ExchangeError::NoModel(model));
         }
         self.mux.exchange().map_err(|Closed| ExchangeError::Ended)
-    }
-
-    /// Gives its plans the intervals that are set for their models.
-    fn take_intervals(&mut self) {
-        for (model, plan) in &mut self.plans {
-            plan.interval = self.core.interval(*model).unwrap_or(plan.interval);
-        }
     }
 
     /// Whether nothing keeps it from the next batch.
@@ -206,12 +168,7 @@ impl Lane {
 
     /// Whether all of its streams have left.
     pub(crate) fn has_left(&self) -> bool {
-        self.streams.is_empty() && self.joining.is_empty()
-    }
-
-    /// Frames of a stream that wait for an answer, or behind one that does.
-    pub(crate) fn held(&self, stream: StreamId) -> usize {
-        self.streams.get(&stream).map_or(0, |stream| stream.order.len())
+        self.batches.streams().next().is_none() && self.joining.is_empty()
     }
 }
 
@@ -220,74 +177,82 @@ impl Board<'_> {
         let lane = &mut self.lanes[index];
         match std::mem::replace(&mut lane.doing, Doing::Waiting) {
             Doing::Waiting => self.next_batch(index),
-            Doing::Executing(batch, inputs) => self.executed(index, batch, inputs),
+            Doing::Executing(inputs) => self.executed(index, inputs),
             Doing::Answering(request, parts) => self.give_part(index, request, parts),
             Doing::Forwarding(frame_results) => self.forward(index, frame_results),
             Doing::Ended => lane.doing = Doing::Ended,
         }
     }
 
-    /// Inputs of a batch are executed: they failed, wait for their answer, or are done.
-    fn executed(&mut self, index: usize, mut batch: Batch, inputs: Range<usize>) {
+    /// Inputs of the batch are executed: they failed, wait for their answer, or are done.
+    fn executed(&mut self, index: usize, inputs: usize) {
         let now = self.simulator.now();
         let lane = &mut self.lanes[index];
         let rng = self.simulator.rng();
-        let model = MODEL_SETS[batch.group][batch.progress.step()];
+        let batch = lane.batches.current_mut().expect("it is executed");
+        let (step, ..) = batch.executed.expect("it is executed");
+        let model = MODEL_SETS[batch.group][step];
         let fails = now < lane.engine.fails_until && (lane.engine.fails_always || rng.bool());
-        let has_time = batch.progress.wait_end().is_none_or(|end| end.since(now) >= ANSWER_MIN);
+        let wait_end = batch.first_suspended.map(|first| first + SUSPENSION_MAX);
+        let has_time = wait_end.is_none_or(|end| end.since(now) >= ANSWER_MIN);
         let is_remote = REMOTE_MODELS.contains(&model);
-        let execution = match rng.u32(..12) {
-            _ if fails => Execution::Failed,
+        let end = match rng.u32(..12) {
+            _ if fails => ExecutionEnd::Failed,
             // Some plans do not ask how much is left.
-            0..8 if is_remote && (has_time || rng.bool()) => Execution::Suspended,
-            0..9 if is_remote => Execution::Skipped,
-            _ => Execution::Done,
+            0..8 if is_remote && (has_time || rng.bool()) => return self.suspend(index, inputs),
+            0..9 if is_remote => ExecutionEnd::Passed,
+            _ => ExecutionEnd::Executed,
         };
-        match execution {
-            Execution::Done => batch.progress.executed(inputs.len()),
-            Execution::Skipped => batch.progress.passed(inputs.len()),
-            Execution::Suspended => return self.suspend(index, batch, inputs.len()),
-            Execution::Failed => {
-                lane.is_broken = lane.core.failed(model) == AfterFailure::End;
-                return self.finish(index, batch, false);
-            }
-        }
-        self.execute(index, batch);
+        self.finish_execution(index, end);
     }
 
-    /// Executes what is left of a batch: the next inputs of the step at work, or of the next step that has some.
-    fn execute(&mut self, index: usize, mut batch: Batch) {
+    /// Goes on with the batch after an execution, or drops its frames.
+    fn finish_execution(&mut self, index: usize, end: ExecutionEnd) {
+        let now = self.simulator.now();
+        let lane = &mut self.lanes[index];
+        match lane.batches.finished(end, now) {
+            AfterExecution::Next => self.execute(index),
+            AfterExecution::Failed(after) => {
+                lane.is_broken = after == AfterFailure::End;
+                self.settle(index, false);
+            }
+            AfterExecution::Suspended { .. } => panic!("{end:?} suspends nothing"),
+        }
+    }
+
+    /// Executes what is left of the batch: the next inputs of the step at work, or of the next step that has some.
+    fn execute(&mut self, index: usize) {
         let (now, rng) = (self.simulator.now(), self.simulator.rng());
         let lane = &mut self.lanes[index];
-        let models = MODEL_SETS[batch.group];
-        while let Some(model) = models.get(batch.progress.step()) {
-            batch.progress.begin_step(lane.plans[model].interval);
-            let inputs = *batch.inputs.get_or_insert_with(|| match batch.progress.step() {
-                0 => batch
-                    .numbers
-                    .iter()
-                    .filter(|n| n.is_multiple_of(batch.progress.interval().into()))
-                    .count(),
-                // Objects in the frames.
-                _ => rng.usize(..=2 * batch.frames.len()),
-            });
-            let batch_max = lane.plans[model].batch_max;
-            if let Some(inputs) = batch.progress.next_inputs(inputs, batch_max) {
-                let slow = if now < lane.engine.slow_until { rng.u32(2..12) } else { 1 };
-                let images = u32::try_from(inputs.len()).expect("a small batch");
-                let took = (lane.engine.per_batch + lane.engine.per_frame * images) * slow;
-                lane.doing = Doing::Executing(batch, inputs);
-                return self.simulator.work(lane.task, now + took);
+        let collect = |at: BatchStep<'_>, batch: &mut Batch| match batch.counted {
+            Some((step, inputs)) if step == at.step => inputs,
+            _ => {
+                let inputs = match at.step {
+                    0 => (0..batch.frames.len()).filter(|frame| at.infers(*frame)).count(),
+                    // Objects in the frames.
+                    _ => rng.usize(..=2 * batch.frames.len()),
+                };
+                batch.counted = Some((at.step, inputs));
+                inputs
             }
-            batch.inputs = None;
-            if batch.progress.end_step() {
-                lane.core.executed(*model);
-            }
-        }
-        self.finish(index, batch, true);
+        };
+        let Some(Execution { step, plan, batch, inputs, wait_end }) = lane.batches.next(collect) else {
+            return self.settle(index, true);
+        };
+        assert_eq!(MODEL_SETS[batch.group][step.step], plan.model);
+        assert!((1..=plan.batch_max).contains(&inputs.len()), "{inputs:?} of {plan:?}");
+        let (_, all) = batch.counted.expect("they were counted");
+        assert!(inputs.end <= all, "{inputs:?} of {all}");
+        assert_eq!(wait_end, batch.first_suspended.map(|first| first + SUSPENSION_MAX));
+        batch.executed = Some((step.step, *plan, inputs.len()));
+        let slow = if now < lane.engine.slow_until { rng.u32(2..12) } else { 1 };
+        let images = u32::try_from(inputs.len()).expect("a small batch");
+        let took = (lane.engine.per_batch + lane.engine.per_frame * images) * slow;
+        lane.doing = Doing::Executing(inputs.len());
+        self.simulator.work(lane.task, now + took);
     }
 
-    fn suspend(&mut self, index: usize, mut batch: Batch, images: usize) {
+    fn suspend(&mut self, index: usize, images: usize) {
         let (now, rng) = (self.simulator.now(), self.simulator.rng());
         let wait = millis(rng, 50..3000);
         let is_fast = rng.u32(..10) == 0;
@@ -298,20 +263,19 @@ impl Board<'_> {
             let accepted = lane.mux.resume(ticket, answer(images, false));
             assert_eq!(accepted, !lane.is_closed);
         }
-        if !batch.progress.was_suspended() {
-            for (frame, number) in batch.frames.iter().zip(&batch.numbers) {
-                lane.mux.hold(frame.desc.stream);
-                let stream = lane.streams.get_mut(&frame.desc.stream).expect("it was admitted");
-                stream.order.suspend(*number);
-            }
-        }
-        batch.plan = Some(lane.plans[&MODEL_SETS[batch.group][batch.progress.step()]]);
+        let suspended = lane.batches.finished(ExecutionEnd::Suspended { ticket, wait }, now);
+        let AfterExecution::Suspended { batch, until, is_first, .. } = suspended else {
+            panic!("{ticket:?} is not suspended")
+        };
+        assert_eq!(is_first, batch.first_suspended.is_none());
         batch.first_suspended.get_or_insert(now);
-        batch.until = batch.progress.suspend(images, wait, now);
-        lane.mux.suspend(ticket, batch.until);
+        batch.until = until;
+        if is_first {
+            batch.frames.iter().for_each(|frame| lane.mux.hold(frame.desc.stream));
+        }
+        lane.mux.suspend(ticket, until);
         let task = lane.task;
         self.simulator.note(|| format!("lane {index} suspends {:?} as {ticket:?}", batch.frames));
-        lane.suspended.insert(ticket, batch);
         if !is_fast {
             self.send_step(index, ticket, images);
         }
@@ -319,71 +283,64 @@ impl Board<'_> {
     }
 
     fn resume(&mut self, index: usize, ticket: Ticket) {
-        let now = self.simulator.now();
+        let (now, rng) = (self.simulator.now(), self.simulator.rng());
         let lane = &mut self.lanes[index];
         let late = lane.mux.take_late_answer();
-        let mut batch = lane.suspended.remove(&ticket).expect("a ticket is resumed once");
-        self.simulator.note(|| format!("lane {index} resumes {ticket:?}: {late:?}"));
-        if late.is_none() {
+        let is_answered = late.is_some();
+        let Resumed { execution, answer, .. } = lane.batches.resume(ticket, late, now);
+        let Execution { step, plan, batch, inputs, .. } = execution;
+        let (began_step, began, images) = batch.executed.expect("it was suspended");
+        let (generation, batch_max) = (plan.generation, plan.batch_max);
+        assert_eq!((step.step, inputs.len()), (began_step, images), "{ticket:?}");
+        assert_eq!((generation, batch_max), (began.generation, began.batch_max), "another plan goes on");
+        if !is_answered {
             assert!(batch.until <= now, "{ticket:?} is given up too early");
             lane.given_up += 1;
         }
-        match batch.progress.results(late, now) {
+        let is_replaced = lane.batches.facts(began.model).is_none_or(|plan| plan.generation != generation);
+        let end = match &answer {
             Ok(results) => {
-                batch.progress.passed(results.len());
-                self.execute(index, batch);
+                assert_eq!(results.len(), images);
+                ExecutionEnd::Passed
             }
-            Err(_) => self.fall_back(index, batch),
-        }
+            // The plan that began the step has no other way, or fails, executes it here, or skips it.
+            Err(_) if rng.bool() => ExecutionEnd::Unanswered,
+            Err(_) if now < lane.engine.fails_until => {
+                lane.replaced_failed += u64::from(is_replaced);
+                ExecutionEnd::Failed
+            }
+            Err(_) => {
+                lane.fallen_back += 1;
+                if rng.bool() { ExecutionEnd::Executed } else { ExecutionEnd::Passed }
+            }
+        };
+        self.simulator.note(|| format!("lane {index} resumes {ticket:?}: {answer:?}, {end:?}"));
+        self.finish_execution(index, end);
+        let is_broken = self.lanes[index].is_broken;
+        assert!(!(is_broken && is_replaced), "an engine that was replaced ends lane {index}");
     }
 
-    /// A suspended step has no results: the plan that began it executes it here, skips it, or has no other way.
-    fn fall_back(&mut self, index: usize, mut batch: Batch) {
-        let (now, rng) = (self.simulator.now(), self.simulator.rng());
-        let lane = &mut self.lanes[index];
-        let model = MODEL_SETS[batch.group][batch.progress.step()];
-        let images = batch.progress.waiting_inputs().0.len();
-        let plan = batch.plan.expect("it began the step");
-        assert!(images <= plan.batch_max, "{images} images of {plan:?}");
-        if rng.bool() {
-            return self.finish(index, batch, false);
-        }
-        let is_replaced = plan.generation != lane.plans[&model].generation;
-        if now < lane.engine.fails_until {
-            lane.is_broken = !is_replaced && lane.core.failed(model) == AfterFailure::End;
-            lane.replaced_failed += u64::from(is_replaced);
-            return self.finish(index, batch, false);
-        }
-        lane.fallen_back += 1;
-        if !is_replaced && rng.bool() {
-            batch.progress.executed(images)
-        } else {
-            batch.progress.passed(images)
-        }
-        self.execute(index, batch);
-    }
-
-    /// A batch is done, or its frames are dropped: results that wait for no frame before them go on.
-    fn finish(&mut self, index: usize, batch: Batch, is_done: bool) {
+    /// The batch is done, or its frames are dropped: results that wait for no frame before them go on.
+    fn settle(&mut self, index: usize, is_done: bool) {
         let now = self.simulator.now();
         let lane = &mut self.lanes[index];
         let mut frame_results = VecDeque::new();
-        for (frame, number) in batch.frames.into_iter().zip(batch.numbers) {
-            let id = frame.desc.stream;
+        let mut forward =
+            |frame| frame_results.push_back(FrameResult { frame, found: Vec::new(), finished: now });
+        let take = |batch: &mut Batch| batch.frames.pop_front().filter(|_| is_done);
+        while let Some((stream, settled)) = lane.batches.settle_next(take, &mut forward) {
+            match settled {
+                Settled::Unchanged => {}
+                Settled::Held => lane.mux.hold(stream),
+                Settled::Released(count) => lane.mux.release(stream, count),
+            }
             if !is_done {
-                let stream = &mut self.streams[id.index()];
+                let stream = &mut self.streams[stream.index()];
                 stream.at_lane -= 1;
                 stream.counts.drop_frame(DropCause::ExecutionFailed);
             }
-            let order = &mut lane.streams.get_mut(&id).expect("it was admitted").order;
-            let forward =
-                |frame| frame_results.push_back(FrameResult { frame, found: Vec::new(), finished: now });
-            match order.settle(number, batch.progress.was_suspended(), is_done.then_some(frame), forward) {
-                Settled::Unchanged => {}
-                Settled::Held => lane.mux.hold(id),
-                Settled::Released(count) => lane.mux.release(id, count),
-            }
         }
+        assert!(lane.batches.end_batch().frames.is_empty());
         lane.doing = Doing::Forwarding(frame_results);
         self.simulator.work(lane.task, now);
     }
@@ -402,21 +359,23 @@ impl Board<'_> {
             NextBatch::Ready(Next::Joined) => {
                 for (stream, plans) in lane.joining.drain(..) {
                     for plan in plans {
-                        lane.plans.entry(plan.model).or_insert(plan);
+                        if lane.batches.facts(plan.model).is_none() {
+                            lane.batches.add_plan(plan, plan);
+                        }
                     }
-                    lane.streams.insert(stream, Admitted::default());
+                    let group = self.streams[stream.index()].queue.group;
+                    lane.batches.add_stream(stream, group, MODEL_SETS[group].to_vec());
+                    lane.requests_before.insert(stream, 0);
                 }
-                lane.take_intervals();
+                lane.batches.take_intervals(&lane.models);
             }
             NextBatch::Ready(Next::Exchanged) => self.exchange(index),
             NextBatch::Ready(Next::Resumed(ticket)) => return self.resume(index, ticket),
             NextBatch::Ready(Next::Request) => return self.answer(index),
             NextBatch::Ready(Next::Left(stream)) => {
-                let admitted = lane.streams.remove(&stream);
-                let admitted = admitted.expect("a stream that leaves was admitted");
-                assert!(admitted.order.is_empty(), "stream {stream} leaves before its frames");
-                lane.core.leave(stream);
-                lane.plans.retain(|model, _| lane.core.has_model(*model));
+                lane.requests_before.remove(&stream).expect("a stream that leaves was admitted");
+                let unused = lane.batches.remove_stream(stream, &mut lane.models);
+                assert!(unused.iter().all(|plan| !lane.models.has_model(plan.model)), "{unused:?}");
                 let left = &mut self.streams[stream.index()];
                 assert!(left.is_over && left.ring.is_empty(), "stream {stream} leaves before its end");
                 left.sinks.end();
@@ -426,14 +385,12 @@ impl Board<'_> {
                 self.simulator.note(|| format!("lane {index} executes {frames:?}"));
                 self.check_batch(index, group, &frames);
                 self.resume_sources(index);
-                let lane = &mut self.lanes[index];
-                let number = |frame: &Frame| {
-                    let stream = lane.streams.get_mut(&frame.desc.stream).expect("it was admitted");
-                    stream.frames += 1;
-                    stream.frames - 1
-                };
-                let numbers = frames.iter().map(number).collect();
-                return self.execute(index, Batch::new(group, frames, numbers, now));
+                let streams: Vec<StreamId> = frames.iter().map(|frame| frame.desc.stream).collect();
+                let (frames, until) = (frames.into(), now);
+                let (counted, executed, first_suspended) = (None, None, None);
+                let batch = Batch { group, frames, counted, executed, first_suspended, until };
+                self.lanes[index].batches.take(group, streams, batch);
+                return self.execute(index);
             }
         }
         self.simulator.work(task, now);
@@ -441,20 +398,19 @@ impl Board<'_> {
 
     fn exchange(&mut self, index: usize) {
         let lane = &mut self.lanes[index];
-        lane.core.drop_unused();
-        lane.plans.retain(|model, _| lane.core.has_model(*model));
-        for (model, plan) in std::mem::take(&mut lane.exchanges) {
-            let Some(batches) = lane.core.take_exchange(model) else { continue };
-            for (stream, batch_max) in batches {
-                lane.mux.set_batch_max(stream, batch_max);
-                self.streams[stream.index()].batch_max = batch_max;
-            }
-            lane.plans.insert(model, plan);
-            let begun = |batch: &&mut Batch| MODEL_SETS[batch.group][batch.progress.step()] == model;
-            lane.suspended.values_mut().filter(begun).for_each(|batch| batch.progress.replaced());
-            lane.exchanged += 1;
+        let plans = std::mem::take(&mut lane.exchanges);
+        let count = plans.len();
+        let exchanged = lane.batches.exchange(plans, &mut lane.models, |plan| plan);
+        lane.exchanged += (count - exchanged.refused.len()) as u64;
+        for (stream, batch_max) in exchanged.batches {
+            lane.mux.set_batch_max(stream, batch_max);
+            self.streams[stream.index()].batch_max = batch_max;
         }
-        lane.take_intervals();
+        for plan in exchanged.refused {
+            assert!(!lane.models.has_model(plan.model), "{plan:?} is not taken");
+        }
+        let suspended = lane.batches.suspended().len();
+        assert!(lane.batches.replaced() <= suspended, "plans are kept for {suspended} answers");
     }
 
     fn answer(&mut self, index: usize) {
@@ -466,7 +422,7 @@ impl Board<'_> {
         let lane = &mut self.lanes[index];
         self.simulator.note(|| format!("lane {index} answers {request:?}"));
         let task = lane.task;
-        if !lane.plans.contains_key(&request.model) {
+        if lane.batches.facts(request.model).is_none() {
             request.refuse(Unserved::Refused(RequestRefusal::NoModel));
             return self.simulator.work(task, now);
         }
@@ -525,9 +481,10 @@ impl Board<'_> {
         let lane = &mut self.lanes[index];
         lane.doing = Doing::Ended;
         lane.joining.clear();
-        let waiting = std::mem::take(&mut lane.suspended).into_values().flat_map(|batch| batch.frames);
-        let behind = lane.streams.values_mut().flat_map(|stream| stream.order.drain());
-        for frame in waiting.chain(behind) {
+        let unfinished = lane.batches.take_unfinished();
+        assert!(unfinished.current.is_none(), "lane {index} ends in the middle of a batch");
+        let waiting = unfinished.suspended.into_iter().flat_map(|batch| batch.frames);
+        for frame in waiting.chain(unfinished.held) {
             let stream = &mut self.streams[frame.desc.stream.index()];
             stream.at_lane -= 1;
             stream.counts.drop_frame(DropCause::Shutdown);

@@ -82,7 +82,8 @@ impl Board<'_> {
             match work {
                 Work::Step(lane, ticket, answer) => {
                     let lane = &mut self.lanes[lane];
-                    let waits = lane.suspended.contains_key(&ticket) && !lane.is_closed;
+                    let waits =
+                        lane.batches.suspended().any(|(waiting, _)| waiting == ticket) && !lane.is_closed;
                     assert_eq!(lane.mux.resume(ticket, answer), waits, "{ticket:?}");
                     self.simulator.notify(lane.task);
                     self.remote.answered += u64::from(waits);

@@ -15,7 +15,7 @@ pub(super) fn is_overdue(stream: &Stream, lane: &Lane, now: Nanos) -> bool {
 
 /// Whether frames of a stream can be handed out: not too many of those before them wait for answers.
 pub(super) fn can_go(stream: StreamId, lane: &Lane) -> bool {
-    lane.held(stream) < SUSPENDED_FRAMES_MAX
+    lane.batches.held(stream) < SUSPENDED_FRAMES_MAX
 }
 
 impl Board<'_> {
@@ -29,9 +29,9 @@ impl Board<'_> {
         assert!((1..=batch_max.unwrap_or(0)).contains(&batch.len()), "{} of {batch_max:?}", batch.len());
         for stream in &mut self.streams {
             let overdue = is_overdue(stream, lane, now);
-            let Some(admitted) = lane.streams.get_mut(&stream.id) else { continue };
+            let Some(requests_before) = lane.requests_before.get_mut(&stream.id) else { continue };
             if batch.iter().any(|frame| frame.desc.stream == stream.id) {
-                admitted.requests_before = 0;
+                *requests_before = 0;
                 stream.passed_over = 0;
             } else if !overdue {
                 stream.passed_over = 0;
@@ -56,7 +56,7 @@ impl Board<'_> {
             let stream = &mut self.streams[frame.desc.stream.index()];
             assert_eq!((stream.lane, stream.queue.group), (index, group), "{frame:?} is elsewhere");
             for model in MODEL_SETS[group] {
-                let plan = lane.plans.get(model).expect("each model has its plan");
+                let plan = lane.batches.facts(*model).expect("each model has its plan");
                 assert!(plan.reads_video_memory || !stream.in_video_memory, "{frame:?} cannot be read");
             }
             let (_, seq) = stream.ring.pop_front().expect("its ring is not empty");
@@ -73,10 +73,9 @@ impl Board<'_> {
         lane.batches_before_request = 0;
         for stream in self.streams.iter().filter(|stream| stream.lane == index) {
             let overdue = is_overdue(stream, lane, now);
-            let Some(admitted) = lane.streams.get_mut(&stream.id) else { continue };
-            admitted.requests_before = if overdue { admitted.requests_before + 1 } else { 0 };
-            let requests = admitted.requests_before;
-            assert!(requests <= 2, "stream {} waits, and {requests} requests went before it", stream.id);
+            let Some(requests) = lane.requests_before.get_mut(&stream.id) else { continue };
+            *requests = if overdue { *requests + 1 } else { 0 };
+            assert!(*requests <= 2, "stream {} waits, and {requests} requests went before it", stream.id);
         }
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use orinoco_board::BoardStream;
 use orinoco_core::{Diagnosis, ModelId, Nanos, Rng, StreamId, codes};
-use orinoco_pipeline::{LaneCore, SinkOutputs, SourceEnd};
+use orinoco_pipeline::{LaneModels, SinkOutputs, SourceEnd};
 use orinoco_sim::Task;
 
 use super::boards::life;
@@ -148,7 +148,7 @@ pub(super) struct Lane {
 }
 
 /// Streams of a lane and the models that they use. They outlive the lane's thread while a model is held.
-pub(super) type Books = Rc<RefCell<LaneCore>>;
+pub(super) type Books = Rc<RefCell<LaneModels>>;
 
 /// Hold on a lane's model, for a stream that is being prepared.
 pub(super) struct ModelHold {

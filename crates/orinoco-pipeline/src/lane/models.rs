@@ -2,13 +2,9 @@ use std::collections::BTreeMap;
 
 use orinoco_core::{ModelId, StreamId};
 
-/// Number of failed batches of one model in a row after which its engine counts as broken, and the lane ends.
-const FAILURES_MAX: u32 = 8;
-
-/// Streams of a lane, the models that they use, and each model's failures in a row. A model that no stream uses is dropped,
-/// and its memory with it.
+/// Streams of a lane, and the models that they use. A model that no stream uses is dropped, and its memory with it.
 #[derive(Debug, Default)]
-pub struct LaneCore {
+pub struct LaneModels {
     streams: BTreeMap<StreamId, StreamModels>,
     models: BTreeMap<ModelId, ModelUse>,
 }
@@ -24,8 +20,6 @@ struct ModelUse {
     next_plan: Option<PlanFacts>,
     /// Inference interval, in frames of a stream.
     interval: u32,
-    /// Number of failed batches since one succeeded.
-    failures: u32,
 }
 
 /// Models of a stream, as far as its lane has to know.
@@ -77,16 +71,7 @@ pub enum ExchangeError {
     VideoMemory(ModelId),
 }
 
-/// Decision about a lane on which a model has failed. The frames of the batch are dropped in any case.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AfterFailure {
-    /// The lane continues with the next batch.
-    Continue,
-    /// The lane ends: the model's engine is broken.
-    End,
-}
-
-impl LaneCore {
+impl LaneModels {
     /// Checks that a stream with these models can join: each is there, or its plan is brought along, and reads the
     /// stream's frames where they are.
     pub fn check_join(&self, models: &StreamModels, brought: &[PlanFacts]) -> Result<(), JoinError> {
@@ -120,7 +105,7 @@ impl LaneCore {
             let used = self.models.entry(*model).or_insert_with(|| {
                 let plan = brought.iter().find(|plan| plan.model == *model);
                 let plan = *plan.unwrap_or_else(|| panic!("model {model} has no plan"));
-                ModelUse { users: 0, plan, next_plan: None, interval: plan.interval, failures: 0 }
+                ModelUse { users: 0, plan, next_plan: None, interval: plan.interval }
             });
             used.users += 1;
         }
@@ -200,28 +185,14 @@ impl LaneCore {
         Ok(())
     }
 
-    /// Takes the plan that was accepted last for a model, if the model is still here: returns the streams whose batches
-    /// change with it, and their new maximum size.
-    pub fn take_exchange(&mut self, model: ModelId) -> Option<Vec<(StreamId, usize)>> {
+    /// Takes the plan that was accepted last for a model, if the model is still here: returns it, and the streams whose
+    /// batches change with it, with their new maximum size.
+    pub fn take_exchange(&mut self, model: ModelId) -> Option<(PlanFacts, Vec<(StreamId, usize)>)> {
         let used = self.models.get_mut(&model)?;
-        used.plan = used.next_plan.take()?;
-        used.failures = 0;
+        let plan = used.next_plan.take()?;
+        used.plan = plan;
         let changed = self.streams.iter().filter(|(_, stream)| stream.of_frames.contains(&model));
-        Some(changed.map(|(id, stream)| (*id, self.batch_max(stream, &[]))).collect())
-    }
-
-    /// Notes that a model has executed a batch on this lane.
-    pub fn executed(&mut self, model: ModelId) {
-        if let Some(used) = self.models.get_mut(&model) {
-            used.failures = 0;
-        }
-    }
-
-    /// Notes that a model has failed to execute a batch on this lane, and decides what happens to the lane.
-    pub fn failed(&mut self, model: ModelId) -> AfterFailure {
-        let Some(used) = self.models.get_mut(&model) else { return AfterFailure::Continue };
-        used.failures += 1;
-        if used.failures < FAILURES_MAX { AfterFailure::Continue } else { AfterFailure::End }
+        Some((plan, changed.map(|(id, stream)| (*id, self.batch_max(stream, &[]))).collect()))
     }
 }
 
@@ -242,10 +213,15 @@ mod tests {
         PlanFacts { model: MODEL, generation: 0, batch_max, reads_video_memory, interval: 1 }
     }
 
+    /// Batches that change when a plan is taken.
+    fn batches(taken: Option<(PlanFacts, Vec<(StreamId, usize)>)>) -> Option<Vec<(StreamId, usize)>> {
+        taken.map(|(_, batches)| batches)
+    }
+
     /// A lane with stream 0, whose frames are in video memory or not.
-    fn lane(in_video_memory: bool) -> LaneCore {
+    fn lane(in_video_memory: bool) -> LaneModels {
         let models = StreamModels { models: vec![MODEL], of_frames: vec![MODEL], in_video_memory };
-        let mut lane = LaneCore::default();
+        let mut lane = LaneModels::default();
         lane.check_join(&models, &[plan(1, true)]).expect("its plan reads them");
         lane.join(StreamId(0), models, &[plan(1, true)]);
         lane
@@ -269,9 +245,9 @@ mod tests {
     #[test]
     fn a_stream_whose_frames_a_plan_cannot_read_does_not_join() {
         let models = StreamModels { models: vec![MODEL], of_frames: vec![MODEL], in_video_memory: true };
-        let refused = LaneCore::default().check_join(&models, &[plan(1, false)]);
+        let refused = LaneModels::default().check_join(&models, &[plan(1, false)]);
         assert_eq!(refused, Err(JoinError::VideoMemory(MODEL)));
-        assert_eq!(LaneCore::default().check_join(&models, &[]), Err(JoinError::NoPlan(MODEL)));
+        assert_eq!(LaneModels::default().check_join(&models, &[]), Err(JoinError::NoPlan(MODEL)));
     }
 
     #[test]
@@ -288,27 +264,8 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_model_is_noticed_next_to_a_sound_one() {
-        let (broken, sound) = (ModelId(1), MODEL);
-        let mut lane = lane(false);
-        let models = StreamModels { models: vec![broken], of_frames: vec![broken], in_video_memory: false };
-        lane.join(StreamId(1), models, &[PlanFacts { model: broken, ..plan(1, true) }]);
-        for _ in 1..FAILURES_MAX {
-            assert_eq!(lane.failed(broken), AfterFailure::Continue);
-            lane.executed(sound);
-        }
-        lane.executed(broken);
-        for _ in 1..FAILURES_MAX {
-            assert_eq!(lane.failed(broken), AfterFailure::Continue, "it has succeeded in between");
-            assert_eq!(lane.failed(sound), AfterFailure::Continue);
-            lane.executed(sound);
-        }
-        assert_eq!(lane.failed(broken), AfterFailure::End);
-    }
-
-    #[test]
     fn a_stream_that_joins_takes_its_batch_size_from_the_plans_of_its_lane() {
-        let mut lane = LaneCore::default();
+        let mut lane = LaneModels::default();
         let models = StreamModels { models: vec![MODEL], of_frames: vec![MODEL], in_video_memory: false };
         assert_eq!(lane.batch_max(&models, &[plan(4, true)]), 4, "it brings the plan");
         lane.join(StreamId(0), models.clone(), &[plan(4, true)]);
@@ -316,7 +273,7 @@ mod tests {
         lane.exchange(next).expect("it is here");
         assert_eq!(lane.batch_max(&models, &[plan(2, true)]), 4, "what it brings is not used");
         assert_eq!(lane.generation(MODEL), Some(1), "of the plan that comes next");
-        assert_eq!(lane.take_exchange(MODEL), Some(vec![(StreamId(0), 8)]));
+        assert_eq!(batches(lane.take_exchange(MODEL)), Some(vec![(StreamId(0), 8)]));
         assert_eq!((lane.batch_max(&models, &[]), lane.generation(MODEL)), (8, Some(1)));
         assert_eq!((lane.batch_max(&StreamModels::default(), &[]), lane.generation(ModelId(1))), (1, None));
     }
@@ -341,10 +298,10 @@ mod tests {
         let mut lane = lane(false);
         lane.exchange(plan(8, true)).expect("it is here");
         lane.exchange(plan(4, true)).expect("it is here");
-        assert_eq!(lane.take_exchange(MODEL), Some(vec![(StreamId(0), 4)]));
-        assert_eq!(lane.take_exchange(MODEL), None, "it was taken");
+        assert_eq!(batches(lane.take_exchange(MODEL)), Some(vec![(StreamId(0), 4)]));
+        assert_eq!(batches(lane.take_exchange(MODEL)), None, "it was taken");
         lane.exchange(plan(2, true)).expect("it is here");
         lane.leave(StreamId(0));
-        assert_eq!(lane.take_exchange(MODEL), None, "the model was given up");
+        assert_eq!(batches(lane.take_exchange(MODEL)), None, "the model was given up");
     }
 }
