@@ -18,11 +18,11 @@ mod meeting;
 #[cfg(test)]
 mod posted;
 mod pulse;
-mod ring;
 mod settings;
 #[cfg(test)]
 mod simulated;
 mod window;
+mod window_ring;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -38,7 +38,7 @@ use crate::{JoinError, Topology};
 use layout::RANKS_MAX;
 use mapping::Mapping;
 use pulse::Pulse;
-use ring::{Ends, Rings};
+use window_ring::{Ends, Rings};
 
 pub use settings::PcieSettings;
 

@@ -8,7 +8,7 @@ mod double_tree;
 mod doubling;
 mod group;
 mod pairwise;
-mod ring;
+mod ring_schedule;
 mod steps;
 mod tree;
 mod two_level;
@@ -105,7 +105,7 @@ fn build(
 
         (C::AllReduce { .. }, A::Direct) => direct::all_reduce(builder, group, input, output),
         (C::AllReduce { .. }, A::TwoShot) => direct::two_shot(builder, group, input, output),
-        (C::AllReduce { .. }, A::Ring) => ring::all_reduce(builder, group, input, output),
+        (C::AllReduce { .. }, A::Ring) => ring_schedule::all_reduce(builder, group, input, output),
         (C::AllReduce { .. }, A::RecursiveDoubling) => doubling::all_reduce(builder, group, input, output),
         (C::AllReduce { .. }, A::HalvingDoubling) => {
             doubling::halving_all_reduce(builder, group, input, output);
@@ -115,7 +115,9 @@ fn build(
         (C::AllReduce { .. }, A::TwoLevel) => two_level::all_reduce(builder, topology, rank, input, output),
 
         (C::AllGather { counts }, A::Direct) => direct::all_gather(builder, group, input, output, counts),
-        (C::AllGather { counts }, A::Ring) => ring::all_gather(builder, group, input, output, counts),
+        (C::AllGather { counts }, A::Ring) => {
+            ring_schedule::all_gather(builder, group, input, output, counts)
+        }
         (C::AllGather { counts }, A::RecursiveDoubling) => {
             doubling::all_gather(builder, group, input, output, counts);
         }
@@ -124,7 +126,9 @@ fn build(
         (C::ReduceScatter { counts }, A::Direct) => {
             direct::reduce_scatter(builder, group, input, output, counts);
         }
-        (C::ReduceScatter { counts }, A::Ring) => ring::reduce_scatter(builder, group, input, output, counts),
+        (C::ReduceScatter { counts }, A::Ring) => {
+            ring_schedule::reduce_scatter(builder, group, input, output, counts)
+        }
         (C::ReduceScatter { counts }, A::HalvingDoubling) => {
             doubling::halving_reduce_scatter(builder, group, input, output, counts);
         }

@@ -17,7 +17,7 @@ mod engine_error;
 mod engines;
 mod head;
 mod host;
-mod image;
+mod image_plan;
 mod marks;
 mod panics;
 mod plan_error;
@@ -35,7 +35,7 @@ pub use device::{CudaError, Device, Span, Stream, Unavailable};
 pub use engine::{Engine, EngineInfo, Prepared, Session, SessionSpec, SuiteException, check_binding};
 pub use engine_error::{EngineError, ShapeError};
 pub use engines::{ENGINES, by_name, engines, stray_requests};
-pub use image::ImagePlan;
+pub use image_plan::ImagePlan;
 #[cfg(feature = "cuda")]
 pub use orinoco_cuda::{AllocatedBytes, allocated, device_peak_bytes};
 pub use scratch::Scratch;

@@ -1,7 +1,7 @@
 //! Bounded rings in, batches out.
 
-mod core;
-mod ring;
+mod frame_ring;
+mod mux_core;
 mod suspensions;
 
 use std::fmt;
@@ -14,8 +14,8 @@ use crate::Frame;
 use crate::request::{Request, RequestRefusal, Unserved};
 use crate::sync::{Mutex, MutexGuard};
 
-pub use self::core::{Closed, MuxCore, Next, NextBatch, Offer};
-pub use ring::StreamQueue;
+pub use frame_ring::StreamQueue;
+pub use mux_core::{Closed, MuxCore, Next, NextBatch, Offer};
 pub use suspensions::{LateAnswer, SUSPENDED_FRAMES_MAX, SUSPENSION_MAX, SuspensionError, Ticket};
 
 /// Collects the frames of a lane's streams and hands them out in batches, all of one group. Streams take turns, so that one

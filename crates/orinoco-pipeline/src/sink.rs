@@ -1,7 +1,7 @@
 //! Sinks of a stream, their queue and their thread.
 
-mod core;
 mod frame_result;
+mod sink_core;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -15,8 +15,8 @@ use orinoco_telemetry::{DropCause, Event, EventSink, Queue, QueueStep, SourceSta
 use crate::Stop;
 use crate::sync::{Mutex, MutexGuard};
 
-pub use self::core::{ResultOffer, SinkCore, SinkNext, SinkResult};
 pub use frame_result::{Crossing, CrossingKind, FrameResult, ModelResult, Object};
+pub use sink_core::{ResultOffer, SinkCore, SinkNext, SinkResult};
 
 /// Takes outcomes: a file, a screen, a wire. Runs on its stream's sink thread.
 pub trait Sink: Send {
@@ -324,7 +324,7 @@ fn finish(mut sink: Box<dyn Sink>, outputs: &mut SinkOutputs) {
 #[cfg(test)]
 #[expect(clippy::disallowed_methods, reason = "the test waits for real threads or processes")]
 mod tests {
-    use super::core::{FLUSH_EVERY, FLUSHES_MAX, OUTCOMES_MAX};
+    use super::sink_core::{FLUSH_EVERY, FLUSHES_MAX, OUTCOMES_MAX};
     use super::*;
     use crate::{Frame, MonotonicClock, Slot, SlotPool};
     use orinoco_core::{FrameDesc, PixelFormat, StreamId, codes};

@@ -1,6 +1,6 @@
 //! The life of one source: connecting, live, stalled, backing off, ended.
 
-mod core;
+mod source_supervisor;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use orinoco_telemetry::{DropCause, Event, EventSink, SourceState, Stage, StreamT
 
 use crate::{Closed, Frame, FrameSender, Poll, Source, Stop};
 
-pub use self::core::{Reconnect, SourceEnd, SourceNext, SourceNotice, SourceResult, SourceSupervisor};
+pub use source_supervisor::{Reconnect, SourceEnd, SourceNext, SourceNotice, SourceResult, SourceSupervisor};
 
 /// Runs one source on the calling thread until it ends.
 pub struct SourceRunner {

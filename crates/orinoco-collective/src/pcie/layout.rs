@@ -21,7 +21,7 @@
 //!
 //! Every word has one writer and one reader, and all that a rank reads is in its own row and its own inbox.
 
-use super::ring::{Ends, Ring, RingReceiver, RingSender, Rings};
+use super::window_ring::{Ends, Ring, RingReceiver, RingSender, Rings};
 
 /// Most ranks of a group.
 pub(super) const RANKS_MAX: usize = 16;

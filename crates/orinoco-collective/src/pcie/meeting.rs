@@ -5,8 +5,8 @@ use std::path::Path;
 
 use super::hello::{HELLO_BYTES, Hello};
 use super::layout::Layout;
-use super::ring::{Ends, Ring, Rings};
 use super::window::Window;
+use super::window_ring::{Ends, Ring, Rings};
 use crate::JoinError;
 use crate::message::Moved;
 use crate::security::{CONFIRMATION_BYTES, HANDSHAKE_BYTES, Handshake, Keys, Seal};

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::layout::RANKS_MAX;
 use super::mapping::Mapping;
-use super::ring::Ends;
+use super::window_ring::Ends;
 use crate::clock::{Ticks, pause};
 use crate::message::{Health, MessageSettings, Moved, NOTICE_BYTES, Notice, VOTING_RANKS_MAX};
 

@@ -13,7 +13,7 @@ use orinoco_sim::{Simulator, Task, check_seeds};
 use super::layout::Layout;
 use super::meeting::{Joining, Meetings};
 use super::posted::{Board, Bus, Order};
-use super::ring::{Ends, Ring, Rings};
+use super::window_ring::{Ends, Ring, Rings};
 use crate::message::Moved;
 use crate::security::Keys;
 use crate::{GroupKey, JoinError};

@@ -2,7 +2,7 @@ use std::collections::VecDeque;
 
 use orinoco_core::{DropPolicy, ModelId, Nanos, StreamId};
 
-use super::ring::{Ring, StreamQueue, is_held};
+use super::frame_ring::{Ring, StreamQueue, is_held};
 use super::suspensions::{LateAnswer, Suspensions, Ticket};
 use crate::Frame;
 use crate::request::{Request, RequestQueue, RequestRefusal, Unserved};
