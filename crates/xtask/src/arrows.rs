@@ -4,6 +4,7 @@
 mod cycles;
 mod modules;
 mod names;
+mod shadows;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -120,13 +121,14 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("xtask", &["orinoco-api", "orinoco-rig"]),
 ];
 
-/// Checks the arrows between crates, then those between the files of each crate.
+/// Checks the arrows between crates, then those between the files of each crate, and the names of modules.
 pub(crate) fn check() -> Result<()> {
     let output = command(&["cargo", "metadata", "--no-deps", "--format-version", "1"]).output()?;
     let metadata: Value = serde_json::from_slice(&output.stdout).context("reading `cargo metadata`")?;
     let packages = metadata["packages"].as_array().context("`cargo metadata` names packages")?;
     check_crates(packages)?;
-    cycles::check(packages)
+    cycles::check(packages)?;
+    shadows::check(packages)
 }
 
 /// Fails on an arrow that the table does not have, on a table row without a crate, and on a crate without a row.

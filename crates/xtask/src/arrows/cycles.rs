@@ -43,7 +43,7 @@ fn shown(name: &str, cycle: &Cycle) -> String {
 }
 
 /// Roots of what a package ships: its library and its programs.
-fn roots(package: &Value) -> impl Iterator<Item = &str> {
+pub(super) fn roots(package: &Value) -> impl Iterator<Item = &str> {
     let targets = package["targets"].as_array().into_iter().flatten();
     let shipped = targets.filter(|target| {
         let kinds = target["kind"].as_array().into_iter().flatten();
@@ -52,7 +52,7 @@ fn roots(package: &Value) -> impl Iterator<Item = &str> {
     shipped.filter_map(|target| target["src_path"].as_str())
 }
 
-fn load(path: &Path) -> Result<Option<String>> {
+pub(super) fn load(path: &Path) -> Result<Option<String>> {
     match fs::read_to_string(path) {
         Ok(text) => Ok(Some(text)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
