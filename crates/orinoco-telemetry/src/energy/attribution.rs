@@ -18,6 +18,9 @@ use crate::{BatchRecord, Stage};
 /// Length of the shortest comparison, in times that the sensor or a batch cannot resolve.
 const LENGTH_MIN: f64 = 4.0;
 
+/// Longest time for which a reading waits for batches that began before it. A batch that takes longer is not measured.
+const LATENESS_LIMIT: Duration = Duration::from_secs(60);
+
 /// Busy share of a reading up to which no lane counts as busy.
 const IDLE_SHARE_MAX: f64 = 1e-3;
 
@@ -42,8 +45,11 @@ pub(super) struct Attribution {
     gain: f64,
     /// Resolution of each rail in the total, in watts.
     resolutions: Vec<f64>,
+    /// Time for which a reading waits for batches that began before it.
     lateness_max: Duration,
     sample_period: Duration,
+    /// Time of the latest reading.
+    latest: Nanos,
     /// Readings whose batches may still be reported, in watts.
     waiting: VecDeque<(Nanos, f64)>,
     settled: Nanos,
@@ -136,6 +142,7 @@ impl Attribution {
             resolutions: settings.total_rails().map(|rail| rail.resolution.to_f64()).collect(),
             lateness_max: settings.lateness_max,
             sample_period: settings.sample_period,
+            latest: start,
             waiting: VecDeque::new(),
             settled: start,
             started: start,
@@ -161,6 +168,7 @@ impl Attribution {
             }
             Some(_) => self.losses.readings_skipped += 1,
         }
+        self.latest = self.latest.max(at);
         self.settle(at - self.lateness_max);
     }
 
@@ -189,8 +197,12 @@ impl Attribution {
         if self.busy.lacks_column(key) && self.busy.columns().iter().any(|column| self.is_removed(column)) {
             self.restart(record.span.start());
         }
+        let start = record.span.start();
+        if self.started <= start && start < self.settled {
+            self.losses.batches_late += 1;
+            self.wait_longer(start);
+        }
         self.losses.batches_without_column += u64::from(self.busy.lacks_column(key));
-        self.losses.batches_late += u64::from(record.span.start() < self.settled);
         let column = self.busy.column(key);
         self.busy.add(column, record.span, record.items);
         if self.models.iter().all(|model| model.model != record.model) {
@@ -205,6 +217,21 @@ impl Attribution {
             }
             busy[column] += each * f64::from(part.items);
         }
+    }
+
+    /// Starts again, and waits longer from now on: readings were attributed without a batch that began at `start`, so that
+    /// nothing measured so far is right.
+    fn wait_longer(&mut self, start: Nanos) {
+        let needed = self.latest.since(start);
+        self.lateness_max = self.lateness_max.max((needed + needed / 2).min(LATENESS_LIMIT));
+        let results = self.results();
+        let items: Vec<u64> = self.models.iter().map(|model| results.items(model.model)).collect();
+        for (model, items) in self.models.iter_mut().zip(items) {
+            model.items_unmeasured += items;
+        }
+        self.losses.readings_skipped += self.waiting.len() as u64;
+        self.waiting.clear();
+        self.begin(self.latest);
     }
 
     fn is_removed(&self, column: &Column) -> bool {
@@ -248,10 +275,17 @@ impl Attribution {
             if let Some(Ok((sum, range))) = results.energy(&stream.columns) {
                 stream.before = stream.before.and(sum, range);
             }
+        }
+        (self.models, self.streams) = (models, streams);
+        self.begin(at);
+    }
+
+    /// Begins a measurement that knows nothing of what was before `at`.
+    fn begin(&mut self, at: Nanos) {
+        for stream in &mut self.streams {
             stream.columns.clear();
             stream.frames = 0;
         }
-        (self.models, self.streams) = (models, streams);
         self.busy.restart(at);
         self.regression = Regression::new();
         self.idle = IdleReadings::new(at);

@@ -89,6 +89,16 @@ impl Bench {
         );
     }
 
+    /// Passes one window with this power above the idle one, and without a batch that is known.
+    fn window_at(&mut self, watts: f64) {
+        let power = 5.0 + watts + NOISE * (2.0 * self.rng.f64() - 1.0);
+        self.now_ms += STEP_MS;
+        self.meter.add_reading(
+            Nanos(self.now_ms * MS),
+            &[Some(Watts::from_f64(power)), Some(Watts::from_units(1))],
+        );
+    }
+
     fn report(&mut self) -> EnergyReport {
         self.meter.settle(Nanos(self.now_ms * MS));
         self.meter.report()
@@ -97,6 +107,38 @@ impl Bench {
 
 fn work(model: u32, busy_ms: u64, watts: f64) -> Work {
     Work { model, busy_ms, watts, items: [1, 0] }
+}
+
+#[test]
+fn a_model_that_is_slower_than_readings_wait_is_measured_from_its_second_batch_on() {
+    // Batches of 2 s at 10 W, each told when it ends, with pauses of 1 to 3 s; readings wait for half a second at first.
+    let mut bench = Bench::new(settings());
+    let mut inferences = 0;
+    for _ in 0..60 {
+        let pause = 100 * (1 + bench.rng.usize(..3) as u64);
+        (0..pause).for_each(|_| bench.window(&[]));
+        let start = Nanos(bench.now_ms * MS);
+        (0..200).for_each(|_| bench.window_at(10.0));
+        let record = BatchRecord {
+            lane: LaneId(0),
+            model: ModelId(0),
+            stage: Stage::Infer,
+            unit: ComputeUnit::Cpu,
+            span: TimeSpan::new(start, Nanos(bench.now_ms * MS)),
+            items: 1,
+            was_suspended: false,
+        };
+        bench.meter.add_batch(&record, &[]);
+        inferences += 1;
+    }
+    let report = bench.report();
+    let model = of_model(&report, 0);
+    assert_eq!(report.losses.batches_late, 1, "{:?}", report.losses);
+    let (_, half_width) = check(model.per_item, 20.0);
+    assert!(half_width < 1.0, "{half_width} J");
+    assert_eq!(model.items, inferences, "the first counts, though it was not measured");
+    let baseline = report.baseline.expect("it was idle");
+    assert!((baseline.power.to_f64() - 5.0).abs() < 0.05, "{baseline:?}");
 }
 
 /// Value in joules, with its half-width. The wanted value must be within twice the error bar: one in 20 is outside of it once,

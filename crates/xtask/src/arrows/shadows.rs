@@ -68,8 +68,7 @@ mod tests {
             Ok(text.map(str::to_owned))
         };
         let found = shadows(Path::new("src/lib.rs"), &used, &load).expect("the sources are whole");
-        let expected =
-            ["lib.rs declares core", "lib.rs declares embedded_hal", "image.rs declares pictures"];
+        let expected = ["lib.rs declares core", "lib.rs declares embedded_hal", "image.rs declares pictures"];
         assert_eq!(found.iter().map(String::as_str).collect::<BTreeSet<_>>(), BTreeSet::from(expected));
     }
 }
