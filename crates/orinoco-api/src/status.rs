@@ -109,7 +109,12 @@ pub struct StreamStatus {
     /// Energy of one frame in all models, above the idle power; absent where the board measures no power.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub energy_per_frame: Option<EnergyFigure>,
-    /// The same for each stage, over all models. A single stage has a wide interval, and a short one is often not measured.
+    /// Energy of all frames in all models, above the idle power, in joules, without what could not be measured; absent where
+    /// nothing was measured. An estimate, which later readings correct.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub energy_j: Option<f64>,
+    /// The same as `energy_per_frame` for each stage, over all models. A single stage has a wide interval, and a short one is
+    /// often not measured.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub energy_by_stage: Vec<StageEnergyFigure>,
 }
@@ -152,7 +157,12 @@ pub struct ModelStatus {
     /// Energy of one image above the idle power; absent where the board measures no power.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub energy_per_image: Option<EnergyFigure>,
-    /// The same for each stage. A single stage has a wide interval, and a short one is often not measured.
+    /// Energy of all images above the idle power, in joules, without what could not be measured; absent where nothing was
+    /// measured. An estimate, which later readings correct.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub energy_j: Option<f64>,
+    /// The same as `energy_per_image` for each stage. A single stage has a wide interval, and a short one is often not
+    /// measured.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub energy_by_stage: Vec<StageEnergyFigure>,
 }

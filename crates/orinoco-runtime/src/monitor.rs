@@ -21,7 +21,7 @@ use crate::event_log::EventLog;
 
 pub(crate) use directory::{Directory, ListedStream};
 pub use names::{ModelName, RunNames};
-pub(crate) use readings::{Latest, Readings, figure_json};
+pub(crate) use readings::{Latest, Readings, figure_json, joules};
 use view::View;
 
 /// View of a run, from its preparation to its end. Clones show the same run.

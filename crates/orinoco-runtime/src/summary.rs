@@ -16,7 +16,7 @@ use orinoco_telemetry::{DropCause, MissCause, ModelFold, RemoteFold, Stage, Stre
 use crate::LoadedModel;
 use crate::action::EndedBy;
 use crate::ended::{AllEnded, AllModels};
-use crate::monitor::{Latest, figure_json};
+use crate::monitor::{Latest, figure_json, joules};
 use crate::percentiles::summarise_durations;
 
 /// Results of a finished run, except those of its streams and models.
@@ -155,10 +155,6 @@ pub(crate) fn energy_of_model(readings: &Latest, model: ModelId) -> (Option<Ener
     let Ok(report) = &readings.energy else { return (None, None) };
     let energy = report.models.iter().find(|energy| energy.model == model);
     (energy.map(|energy| figure_json(&energy.per_item)), energy.and_then(|energy| joules(&energy.total)))
-}
-
-fn joules(figure: &Figure) -> Option<f64> {
-    figure.as_ref().ok().map(|estimate| estimate.energy.to_f64())
 }
 
 pub(crate) fn summarise_stream(source: &str, fold: &StreamFold) -> StreamSummary {

@@ -5,14 +5,14 @@
 
 use orinoco_api::GovernorStatus;
 use orinoco_core::{ComputeUnit, LaneId};
-use orinoco_telemetry::energy::{EnergyReport, StageEnergy};
+use orinoco_telemetry::energy::{EnergyReport, StageEnergy, TotalEnergy};
 use orinoco_telemetry::{
     DropCause, LaneFold, Metric, MetricKind, MetricValue, MissCause, ModelFold, SourceState, Stage,
     StreamFold,
 };
 
 use super::directory::{Directory, Totals};
-use super::readings::Latest;
+use super::readings::{Latest, joules};
 use super::status::{MODEL_STAGES, stage_of};
 use super::view::View;
 use crate::memory::resident_bytes;
@@ -134,6 +134,11 @@ const MODEL_COUNTERS: [CounterOf<ModelFold>; 4] = [
 fn streams(view: &View, directory: &Directory) -> Vec<Metric> {
     let mut counters = STREAM_COUNTERS.map(|(name, help, _)| Metric::new(name, Counter, help));
     let mut dropped = Metric::new("orinoco_stream_frames_dropped_total", Counter, "Dropped frames by cause.");
+    let mut late = Metric::new(
+        "orinoco_stream_frames_late_by_stage_total",
+        Counter,
+        "Late frames by the stage that took the longest share of their time.",
+    );
     let mut live = Metric::new(
         "orinoco_stream_live",
         Gauge,
@@ -147,15 +152,20 @@ fn streams(view: &View, directory: &Directory) -> Vec<Metric> {
     for (id, listed) in directory.streams_by_name() {
         let stream = view.telemetry.stream(id);
         let name = listed.name.as_str();
-        let (values, by_cause, is_live) = stream.read(|fold| {
+        let (values, by_cause, by_stage, is_live) = stream.read(|fold| {
             let by_cause = DropCause::ALL.map(|cause| fold.dropped(cause));
-            (STREAM_COUNTERS.map(|(.., value)| value(fold)), by_cause, fold.state == Some(SourceState::Live))
+            let by_stage = Stage::ALL.map(|stage| fold.late_in(stage));
+            let is_live = fold.state == Some(SourceState::Live);
+            (STREAM_COUNTERS.map(|(.., value)| value(fold)), by_cause, by_stage, is_live)
         });
         for (metric, value) in counters.iter_mut().zip(values) {
             metric.add(&[("stream", name)], MetricValue::Number(value as f64));
         }
         for (cause, frames) in DropCause::ALL.into_iter().zip(by_cause).filter(|(_, frames)| *frames > 0) {
             dropped.add(&[("stream", name), ("cause", cause.name())], MetricValue::Number(frames as f64));
+        }
+        for (stage, frames) in Stage::ALL.into_iter().zip(by_stage).filter(|(_, frames)| *frames > 0) {
+            late.add(&[("stream", name), ("stage", stage.name())], MetricValue::Number(frames as f64));
         }
         live.add(&[("stream", name)], MetricValue::Number(f64::from(u8::from(is_live))));
         for stage in Stage::ALL {
@@ -166,7 +176,7 @@ fn streams(view: &View, directory: &Directory) -> Vec<Metric> {
             }
         }
     }
-    counters.into_iter().chain([dropped, live, stages]).collect()
+    counters.into_iter().chain([dropped, late, live, stages]).collect()
 }
 
 fn models(view: &View, directory: &Directory) -> Vec<Metric> {
@@ -276,11 +286,13 @@ fn version_of(file: &str) -> &str {
     if is_version { folder } else { "1" }
 }
 
-/// Energy of models and streams. The figures are estimates, which may fall, so they are gauges; rails have counters.
+/// Energy of models and streams. The figures are estimates, which may fall, so they are gauges; the board and its rails have
+/// counters.
 fn energy(directory: &Directory, readings: &Latest) -> Vec<Metric> {
     let Ok(report) = &readings.energy else { return Vec::new() };
     let mut metrics = energy_of_models(directory, report);
     metrics.extend(energy_of_streams(directory, report));
+    metrics.extend(energy_of_board(&report.total));
     let mut of_rails =
         Metric::new("orinoco_rail_energy_joules_total", Counter, "Energy since the start of the run.");
     for rail in &report.rails {
@@ -288,6 +300,19 @@ fn energy(directory: &Directory, readings: &Latest) -> Vec<Metric> {
     }
     metrics.push(of_rails);
     metrics
+}
+
+/// Counters of the rails that are added up; none where the board measures no power.
+fn energy_of_board(total: &TotalEnergy) -> Vec<Metric> {
+    if total.rails.is_empty() {
+        return Vec::new();
+    }
+    let help = "Energy since the start of the run, of the rails that are added up.";
+    let missing = "Time for which no energy was counted, because readings were missing.";
+    vec![
+        number("orinoco_energy_joules_total", Counter, help, total.energy.to_f64()),
+        number("orinoco_energy_unmeasured_seconds_total", Counter, missing, total.unmeasured.as_secs_f64()),
+    ]
 }
 
 fn energy_of_models(directory: &Directory, report: &EnergyReport) -> Vec<Metric> {
@@ -301,6 +326,11 @@ fn energy_of_models(directory: &Directory, report: &EnergyReport) -> Vec<Metric>
         Gauge,
         "Half-width of the 95 % interval of the energy of one image.",
     );
+    let mut totals = Metric::new(
+        "orinoco_model_energy_joules",
+        Gauge,
+        "Energy of all images above the idle power of the board, without what could not be measured.",
+    );
     let mut stages = Metric::new(
         "orinoco_model_stage_energy_per_image_joules",
         Gauge,
@@ -312,9 +342,12 @@ fn energy_of_models(directory: &Directory, report: &EnergyReport) -> Vec<Metric>
             of_models.add(&[("model", &listed.name)], MetricValue::Number(figure.energy.to_f64()));
             bars.add(&[("model", &listed.name)], MetricValue::Number(figure.half_width.to_f64()));
         }
+        if let Some(joules) = joules(&model.total) {
+            totals.add(&[("model", &listed.name)], MetricValue::Number(joules));
+        }
         add_stages(&mut stages, ("model", &listed.name), &model.stages);
     }
-    vec![of_models, bars, stages]
+    vec![of_models, bars, totals, stages]
 }
 
 fn energy_of_streams(directory: &Directory, report: &EnergyReport) -> Vec<Metric> {
@@ -322,6 +355,11 @@ fn energy_of_streams(directory: &Directory, report: &EnergyReport) -> Vec<Metric
         "orinoco_stream_energy_per_frame_joules",
         Gauge,
         "Energy of one frame in all models above the idle power of the board.",
+    );
+    let mut totals = Metric::new(
+        "orinoco_stream_energy_joules",
+        Gauge,
+        "Energy of all frames in all models above the idle power of the board, without what could not be measured.",
     );
     let mut stages = Metric::new(
         "orinoco_stream_stage_energy_per_frame_joules",
@@ -333,9 +371,12 @@ fn energy_of_streams(directory: &Directory, report: &EnergyReport) -> Vec<Metric
         if let Ok(figure) = &stream.per_frame {
             of_streams.add(&[("stream", &listed.name)], MetricValue::Number(figure.energy.to_f64()));
         }
+        if let Some(joules) = joules(&stream.total) {
+            totals.add(&[("stream", &listed.name)], MetricValue::Number(joules));
+        }
         add_stages(&mut stages, ("stream", &listed.name), &stream.stages);
     }
-    vec![of_streams, stages]
+    vec![of_streams, totals, stages]
 }
 
 /// Adds the energies of the stages that are measured.

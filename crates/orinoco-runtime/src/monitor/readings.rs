@@ -53,6 +53,11 @@ impl Readings {
     }
 }
 
+/// Returns an energy in joules, if it is measured.
+pub(crate) fn joules(figure: &Figure) -> Option<f64> {
+    figure.as_ref().ok().map(|estimate| estimate.energy.to_f64())
+}
+
 /// Returns an energy figure as the contract has it.
 pub(crate) fn figure_json(figure: &Figure) -> EnergyFigure {
     match figure {

@@ -14,7 +14,7 @@ use orinoco_telemetry::{
 };
 
 use super::directory::{Directory, ListedStream};
-use super::readings::{figure_json, stages_json};
+use super::readings::{figure_json, joules, stages_json};
 use super::view::View;
 use crate::memory::resident_bytes;
 use crate::percentiles::summarise_durations;
@@ -133,6 +133,7 @@ fn stream(
             telemetry.read(|fold| times.copy_from(fold.stage(stage)));
         }),
         energy_per_frame: figure.map(|energy| figure_json(&energy.per_frame)),
+        energy_j: figure.and_then(|energy| joules(&energy.total)),
         energy_by_stage: figure.map_or_else(Vec::new, |energy| stages_json(&energy.stages)),
     }
 }
@@ -233,6 +234,7 @@ fn model(
         window: percentiles(MODEL_STAGES, of_window),
         stages: percentiles(MODEL_STAGES, of_run),
         energy_per_image: figure.map(|energy| figure_json(&energy.per_item)),
+        energy_j: figure.and_then(|energy| joules(&energy.total)),
         energy_by_stage: figure.map_or_else(Vec::new, |energy| stages_json(&energy.stages)),
     }
 }

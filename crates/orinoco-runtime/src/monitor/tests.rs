@@ -322,6 +322,15 @@ fn energy_is_shown_by_model_stream_and_stage() {
         (millijoules(&model.energy_per_image), millijoules(&stream.energy_per_frame)),
         (Some(500.0), Some(600.0))
     );
+    assert_eq!((model.energy_j, stream.energy_j), (Some(0.5), Some(0.6)));
+    let number = |name, labels: &[(&str, &str)]| match run.value(name, labels) {
+        Some(MetricValue::Number(value)) => value,
+        other => panic!("{name}: {other:?}"),
+    };
+    assert_eq!(number("orinoco_energy_joules_total", &[]), 9.0);
+    assert_eq!(number("orinoco_energy_unmeasured_seconds_total", &[]), 0.0);
+    assert_eq!(number("orinoco_model_energy_joules", &[("model", "person")]), 0.5);
+    assert_eq!(number("orinoco_stream_energy_joules", &[("stream", "gate")]), 0.6);
     let shown = |stages: &[orinoco_api::StageEnergyFigure]| {
         let of = |stage: &orinoco_api::StageEnergyFigure| {
             format!("{} {:?} {:?}", stage.stage, stage.energy.mj, stage.energy.not_measured)
