@@ -132,9 +132,9 @@ pub struct Inference {
     pub shared_scratch: bool,
 }
 
-impl Default for Inference {
-    fn default() -> Self {
-        let engines = ["ort-cpu", "tract"].map(str::to_owned).to_vec();
+impl Inference {
+    /// Creates the usual settings of engines, which are named in order of preference.
+    pub fn new(engines: Vec<String>) -> Self {
         Self { engines, require: Vec::new(), threads: 1, ort_library: None, shared_scratch: false }
     }
 }

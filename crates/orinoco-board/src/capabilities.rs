@@ -7,6 +7,8 @@ use crate::SinkKind;
 pub struct Capabilities<'c> {
     /// Names of engines.
     pub engines: &'c [&'c str],
+    /// Names of the engines of a board that names none, in order of preference.
+    pub default_engines: &'c [&'c str],
     /// Kinds of sink, in the order in which messages list them.
     pub sinks: &'c [SinkKind],
     /// Schemes of sources that `orinoco-uri` has no variant for.

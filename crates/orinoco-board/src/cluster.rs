@@ -151,7 +151,7 @@ mod tests {
         let path = dir.path().join("b.toml");
         let stream = "[[stream]]\nname = 'x'\nsource = 'test://ball'\nmodels = []\n";
         std::fs::write(&path, format!("version = 1\n{stream}{text}")).expect("write");
-        let known = Capabilities { engines: &[], sinks: &[], schemes: &[] };
+        let known = Capabilities::default();
         let shown = match load(&path, &known, &Vars::new()) {
             Ok(board) => format!("{:?}", board.cluster),
             Err(faults) => faults.to_string(),
@@ -200,7 +200,7 @@ mod tests {
             let path = dir.path().join("b.toml");
             let stream = "[[stream]]\nname = 'x'\nsource = 'test://ball'\nmodels = []\n";
             std::fs::write(&path, format!("version = 1\n{stream}{seat}{keys}")).expect("write");
-            let known = Capabilities { engines: &[], sinks: &[], schemes: &[] };
+            let known = Capabilities::default();
             load(&path, &known, &Vars::new()).map(|board| board.cluster.expect("a seat").rdma)
         };
         assert_eq!(rdma("transports = ['tcp']").unwrap(), RdmaUse::Off);

@@ -70,7 +70,7 @@ mod tests {
         let path = dir.path().join("b.toml");
         let stream = "[[stream]]\nname = 'x'\nsource = 'test://ball'\nmodels = []\n";
         std::fs::write(&path, format!("version = 1\n{stream}{text}")).expect("write");
-        let known = Capabilities { engines: &[], sinks: &[], schemes: &[] };
+        let known = Capabilities::default();
         let shown = match load(&path, &known, &Vars::new()) {
             Ok(board) => format!("{:#?}", board.otlp),
             Err(faults) => faults.to_string(),

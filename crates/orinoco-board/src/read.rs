@@ -49,7 +49,7 @@ pub fn load(path: &Path, known: &Capabilities<'_>, vars: &Vars) -> Result<Board,
     let top = doc.reader();
     top.version();
     let name = read_name(&top, path);
-    let mut inference = read_inference(top.table("inference"), known.engines);
+    let mut inference = read_inference(top.table("inference"), known);
     let memory = read_memory(top.table("memory"));
     inference.shared_scratch = memory.is_some();
     let control = read_control(top.table("control"));
@@ -114,23 +114,25 @@ fn read_name(top: &TableReader<'_>, path: &Path) -> String {
     name
 }
 
-fn read_inference(table: TableReader<'_>, known: &[&str]) -> Inference {
-    let default = Inference::default();
+fn read_inference(table: TableReader<'_>, known: &Capabilities<'_>) -> Inference {
     let names = |key| {
         let names: Vec<String> = listed_once(&table, key);
-        for name in names.iter().filter(|name| !known.contains(&name.as_str())) {
-            let next = format!("use one of {}", known.join(", "));
+        for name in names.iter().filter(|name| !known.engines.contains(&name.as_str())) {
+            let next = format!("use one of {}", known.engines.join(", "));
             table.fault(key, &codes::ENGINE_UNKNOWN, format!("no engine is called `{name}`"), next);
         }
         names
     };
-    let engines = names("engines");
+    let mut engines = names("engines");
+    if engines.is_empty() {
+        engines = known.default_engines.iter().map(|name| (*name).to_owned()).collect();
+    }
+    let usual = Inference::new(engines);
     let inference = Inference {
         require: names("require"),
-        threads: table.integer("threads", 1..=THREADS_MAX).map_or(default.threads, as_usize),
+        threads: table.integer("threads", 1..=THREADS_MAX).map_or(usual.threads, as_usize),
         ort_library: table.path("ort_library"),
-        engines: if engines.is_empty() { default.engines } else { engines },
-        shared_scratch: false,
+        ..usual
     };
     table.finish();
     inference
@@ -592,7 +594,8 @@ mod tests {
 
     fn check_with(schemes: &[Scheme], text: &str, expected: Expect) {
         let sinks = SINKS.each_ref().map(SinkKind::new);
-        let known = Capabilities { engines: &["ort-cpu", "tract"], sinks: &sinks, schemes };
+        let engines = &["ort-cpu", "tract"];
+        let known = Capabilities { engines, default_engines: engines, sinks: &sinks, schemes };
         let dir = tempfile::tempdir().expect("temporary folder");
         let path = dir.path().join("b.toml");
         std::fs::write(&path, text).expect("write");
@@ -613,8 +616,27 @@ mod tests {
         let dir = tempfile::tempdir().expect("temporary folder");
         let path = dir.path().join("b.toml");
         std::fs::write(&path, format!("version = 1\n{text}{stream}")).expect("write");
-        let known = Capabilities { engines: &[], sinks: &[], schemes: &[] };
+        let known = Capabilities::default();
         load(&path, &known, &Vars::new()).expect("a board").governor
+    }
+
+    #[test]
+    fn a_board_that_names_no_engine_has_the_default_ones() {
+        let known = Capabilities {
+            engines: &["gpu", "cpu", "slow"],
+            default_engines: &["cpu", "slow"],
+            ..Capabilities::default()
+        };
+        let dir = tempfile::tempdir().expect("temporary folder");
+        let path = dir.path().join("b.toml");
+        let engines = |inference: &str| {
+            let stream = "[[stream]]\nname = 'x'\nsource = 'test://ball'\nmodels = []\n";
+            std::fs::write(&path, format!("version = 1\n{inference}{stream}")).expect("write");
+            load(&path, &known, &Vars::new()).expect("a board").inference.engines
+        };
+        assert_eq!(engines(""), ["cpu", "slow"]);
+        assert_eq!(engines("[inference]\nthreads = 2\n"), ["cpu", "slow"]);
+        assert_eq!(engines("[inference]\nengines = ['gpu']\n"), ["gpu"]);
     }
 
     #[test]
@@ -651,7 +673,7 @@ mod tests {
         let path = dir.path().join("b.toml");
         let levels = |keys: &str| {
             std::fs::write(&path, text(keys)).expect("write");
-            let known = Capabilities { engines: &[], sinks: &[], schemes: &[] };
+            let known = Capabilities::default();
             let levels = load(&path, &known, &Vars::new()).expect("a board").models.remove(0).levels;
             format!("{:?} {:?}", levels.intervals, levels.variants)
                 .replace(&dir.path().display().to_string(), "DIR")
@@ -746,7 +768,7 @@ mod tests {
         let path = dir.path().join("b.toml");
         let stream = "[[stream]]\nname = 'x'\nsource = 'test://ball'\nmodels = []\n";
         std::fs::write(&path, format!("version = 1\n{stream}{text}")).expect("write");
-        let known = Capabilities { engines: &[], sinks: &[], schemes: &[] };
+        let known = Capabilities::default();
         let shown = match load(&path, &known, &Vars::new()) {
             Ok(board) => part(board),
             Err(faults) => faults.to_string().replace(&format!("{}/", dir.path().display()), ""),

@@ -69,7 +69,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("temporary folder");
         let path = dir.path().join("b.toml");
         std::fs::write(&path, format!("version = 1\n{text}")).expect("write");
-        let known = Capabilities { engines: &[], sinks: &[], schemes: &[] };
+        let known = Capabilities::default();
         let shown = match load(&path, &known, &Vars::new()) {
             Ok(board) => board.models.iter().map(|model| format!("{:?}\n", model.seat)).collect(),
             Err(faults) => faults.to_string(),

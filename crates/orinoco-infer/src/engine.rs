@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use orinoco_core::TensorDesc;
+use orinoco_core::{ComputeUnit, TensorDesc};
 
 use crate::context::EngineContext;
 use crate::engine_error::{EngineError, ShapeError};
@@ -24,6 +24,21 @@ pub struct EngineInfo {
 pub trait Engine: Send + Sync {
     /// Returns the engine's name in board files and messages: `ort-cpu`.
     fn name(&self) -> &'static str;
+
+    /// Returns the unit that executes its models.
+    fn compute_unit(&self) -> ComputeUnit {
+        ComputeUnit::Cpu
+    }
+
+    /// Whether it needs the library of ONNX Runtime, which is found at run time.
+    fn uses_onnx_runtime(&self) -> bool {
+        false
+    }
+
+    /// Whether its sessions compute in a lane's scratch, if one is given: see [`SessionSpec::scratch`].
+    fn computes_in_scratch(&self) -> bool {
+        false
+    }
 
     /// Checks that this machine can run the engine. Returns its version, or the reason in one sentence.
     fn check(&self, context: &EngineContext) -> Result<EngineInfo, String>;

@@ -1,7 +1,7 @@
-//! Every engine, in the order in which they are tried when nobody says otherwise. A new one is a file in this folder and
-//! a line in the list (docs/extending.md).
+//! Every engine, in order of preference. A new one is a file in this folder and a line in the list (docs/extending.md).
+//! What other crates need to know of an engine is a method of [`Engine`]; none of them compares names.
 
-use orinoco_core::{Diagnosis, codes};
+use orinoco_core::{ComputeUnit, Diagnosis, codes};
 
 pub use self::onnxruntime::stray_requests;
 use crate::engine::Engine;
@@ -15,7 +15,7 @@ macro_rules! engines {
         /// Names of all engines, including those that this build does not have.
         pub const ENGINES: [&str; [$($($name),+),*].len()] = [$($($name),+),*];
 
-        /// Returns every engine of this build, in the default order of preference.
+        /// Returns every engine of this build, in order of preference.
         pub fn engines() -> Vec<&'static dyn Engine> {
             let mut built: Vec<&'static dyn Engine> = Vec::new();
             $($(#[$built])? {
@@ -39,6 +39,13 @@ pub fn by_name(name: &str) -> Result<&'static dyn Engine, Diagnosis> {
     find(&engines(), name)
 }
 
+/// Returns the names of the engines that are tried when nobody names any, in order of preference: those of this build that
+/// compute on the CPU. A GPU is used only where its engine is named.
+pub fn default_engines() -> Vec<&'static str> {
+    let built = engines().into_iter();
+    built.filter(|engine| engine.compute_unit() == ComputeUnit::Cpu).map(|engine| engine.name()).collect()
+}
+
 /// Returns the engine among `engines` with this name.
 pub(crate) fn find(engines: &[&'static dyn Engine], name: &str) -> Result<&'static dyn Engine, Diagnosis> {
     engines.iter().copied().find(|engine| engine.name() == name).ok_or_else(|| {
@@ -56,6 +63,13 @@ mod tests {
     fn engines_are_found_by_name() {
         assert_eq!(by_name("ort-cpu").map(|engine| engine.name()).unwrap(), "ort-cpu");
         assert_eq!(by_name("tensorflow").err().unwrap().code.id, codes::ENGINE_UNKNOWN.id);
+    }
+
+    #[test]
+    fn the_default_is_onnx_runtime_on_the_cpu_then_tract() {
+        let default = default_engines();
+        let expected = if cfg!(feature = "tract") { vec!["ort-cpu", "tract"] } else { vec!["ort-cpu"] };
+        assert!(default.starts_with(&expected) && !default.contains(&"ort-cuda"), "{default:?}");
     }
 
     #[test]

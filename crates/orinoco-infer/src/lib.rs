@@ -34,7 +34,7 @@ pub use context::{EngineContext, Options};
 pub use device::{CudaError, Device, Span, Stream, Unavailable};
 pub use engine::{Engine, EngineInfo, Prepared, Session, SessionSpec, SuiteException, check_binding};
 pub use engine_error::{EngineError, ShapeError};
-pub use engines::{ENGINES, by_name, engines, stray_requests};
+pub use engines::{ENGINES, by_name, default_engines, engines, stray_requests};
 pub use image_plan::ImagePlan;
 #[cfg(feature = "cuda")]
 pub use orinoco_cuda::{AllocatedBytes, allocated, device_peak_bytes};

@@ -208,7 +208,7 @@ mod tests {
         };
         Board {
             name: "test".to_owned(),
-            inference: Inference::default(),
+            inference: Inference::new(Vec::new()),
             memory: None,
             control: ControlSpec::default(),
             sensors: SensorsSpec::default(),
@@ -367,7 +367,7 @@ mod tests {
         };
         let cluster = Some(spec);
         assert_eq!(keys(&Board { cluster, ..from.clone() }), ["[cluster]"]);
-        let inference = Inference { threads: 7, ..Inference::default() };
+        let inference = Inference { threads: 7, ..Inference::new(Vec::new()) };
         assert_eq!(keys(&Board { lanes: 2, inference, ..from.clone() }), ["lanes", "[inference]"]);
         assert!(keys(&Board { name: "other".to_owned(), ..from.clone() }).is_empty());
     }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use orinoco_board::{Board, BoardModel, BoardStream, ControlSpec, Inference, SensorsSpec};
 use orinoco_core::{Choice, Clock};
+use orinoco_infer::default_engines;
 use orinoco_model::Repository;
 use orinoco_pipeline::{MonotonicClock, Stop};
 use orinoco_telemetry::{Event, EventSink, SourceState, Telemetry};
@@ -29,11 +30,16 @@ pub(crate) const ENDLESS: &str = "test://ball?pace=pts&width=160&height=120";
 
 pub(crate) fn shared() -> Shared {
     let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::default());
-    let engines = BoardEngines::new(&Inference::default()).expect("engines of this build");
+    let engines = BoardEngines::new(&inference()).expect("engines of this build");
     let served = ServedModels::new(&clock);
     let (events, seats) = (Arc::new(Quiet), Arc::new(NoSeats));
     let (telemetry, stop) = (Telemetry::default(), Stop::default());
     Shared { clock, events, telemetry, stop, engines, seats, served }
+}
+
+/// Makes the settings of the default engines.
+fn inference() -> Inference {
+    Inference::new(default_engines().into_iter().map(str::to_owned).collect())
 }
 
 pub(crate) fn repository() -> Repository {
@@ -47,11 +53,10 @@ pub(crate) fn uri(text: &str) -> SourceUri {
 /// Makes a board whose streams have these names and sources, and no models.
 pub(crate) fn board(lanes: usize, streams: &[(&str, &str)]) -> Board {
     let streams = streams.iter().map(|(name, source)| BoardStream::new(*name, uri(source), Vec::new()));
-    let (inference, streams) = (Inference::default(), streams.collect());
-    let (models, files) = (Vec::new(), Vec::new());
+    let (streams, models, files) = (streams.collect(), Vec::new(), Vec::new());
     Board {
         name: "test".to_owned(),
-        inference,
+        inference: inference(),
         memory: None,
         lanes,
         control: ControlSpec::default(),

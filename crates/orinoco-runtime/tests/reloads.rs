@@ -86,7 +86,7 @@ fn board(number: usize) -> Board {
     let other = BoardStream { latency_max, ..BoardStream::new(name, source(), vec![1]) };
     Board {
         name: "reloads".to_owned(),
-        inference: Inference { engines: vec!["tract".to_owned()], ..Inference::default() },
+        inference: Inference::new(vec!["tract".to_owned()]),
         memory: None,
         control: ControlSpec::default(),
         sensors: SensorsSpec::default(),

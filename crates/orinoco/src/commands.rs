@@ -24,6 +24,7 @@ use clap::CommandFactory;
 use orinoco_api::{Fault, Summary};
 use orinoco_board::{BoardModel, Inference};
 use orinoco_core::{Diagnosis, codes};
+use orinoco_infer::{by_name, default_engines};
 
 use crate::args::{Cli, EngineArgs, TuneArgs};
 use crate::output;
@@ -40,15 +41,15 @@ pub(crate) fn completions(shell: clap_complete::Shell) {
 
 /// The engines of the command line: exactly those named, or the default order.
 fn inference(args: &EngineArgs) -> Result<Inference, Diagnosis> {
-    let mut inference = Inference::default();
     for name in &args.engine {
-        orinoco_infer::by_name(name)?;
+        by_name(name)?;
     }
-    if !args.engine.is_empty() {
-        inference.engines.clone_from(&args.engine);
-    }
-    inference.threads = args.threads.map_or(inference.threads, usize::from);
-    Ok(inference)
+    let engines = match args.engine.is_empty() {
+        true => default_engines().into_iter().map(str::to_owned).collect(),
+        false => args.engine.clone(),
+    };
+    let usual = Inference::new(engines);
+    Ok(Inference { threads: args.threads.map_or(usual.threads, usize::from), ..usual })
 }
 
 /// A model of the command line.

@@ -18,7 +18,7 @@ mod tensors;
 use std::path::Path;
 use std::sync::Arc;
 
-use orinoco_core::TensorDesc;
+use orinoco_core::{ComputeUnit, TensorDesc};
 use orinoco_model::check_file;
 use ort::Error;
 use ort::session::Session as OrtSession;
@@ -63,6 +63,22 @@ impl Engine for OnnxRuntime {
             #[cfg(feature = "cuda")]
             Provider::Cuda => "ort-cuda",
         }
+    }
+
+    fn compute_unit(&self) -> ComputeUnit {
+        match self.provider {
+            Provider::Cpu => ComputeUnit::Cpu,
+            #[cfg(feature = "cuda")]
+            Provider::Cuda => ComputeUnit::Gpu,
+        }
+    }
+
+    fn uses_onnx_runtime(&self) -> bool {
+        true
+    }
+
+    fn computes_in_scratch(&self) -> bool {
+        true
     }
 
     fn check(&self, context: &EngineContext) -> Result<EngineInfo, String> {

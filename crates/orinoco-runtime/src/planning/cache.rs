@@ -115,7 +115,7 @@ fn cache_key(
         add(&format!("{} {version}", engine.name()));
     }
     #[cfg(feature = "cuda")]
-    if asked.engines.iter().any(|name| name == "ort-cuda") {
+    if engines.order.engines().any(|engine| engine.compute_unit() == orinoco_core::ComputeUnit::Gpu) {
         add(&engines.context.device().map_or_else(|why| why.reason, |device| format!("{:?}", device.info())));
     }
     Ok(hash.finalize().iter().take(16).map(|byte| format!("{byte:02x}")).collect())
@@ -187,7 +187,7 @@ mod tests {
                 roots: Vec::new(),
                 data: Vec::new(),
             };
-            let inference = Inference { engines: Vec::new(), ..Inference::default() };
+            let inference = Inference::new(Vec::new());
             let engines = BoardEngines::new(&inference).expect("it names none");
             cache_key(&asked, &engines, &model, &repository).expect("it is described")
         };

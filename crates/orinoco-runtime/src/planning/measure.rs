@@ -124,11 +124,10 @@ fn run_once(mut loaded: LoadedModel) -> Result<(), Diagnosis> {
 pub(super) fn measure(asked: &MeasureRequest) -> Result<Measured, Faults> {
     let wanted = BoardModel { batch: asked.batch, ..BoardModel::new(&*asked.model, &*asked.model) };
     let inference = Inference {
-        engines: asked.engines.clone(),
         threads: asked.threads,
         ort_library: asked.ort_library.clone(),
         shared_scratch: true,
-        ..Inference::default()
+        ..Inference::new(asked.engines.clone())
     };
     let repository = Repository { roots: asked.roots.clone(), data: asked.data.clone() };
     let engines = BoardEngines::new(&inference)?;

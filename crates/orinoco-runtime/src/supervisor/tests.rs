@@ -15,7 +15,7 @@ fn fault() -> Diagnosis {
 fn board(streams: &[&str]) -> Board {
     let streams =
         streams.iter().map(|name| BoardStream::new(*name, uri("test://ball"), Vec::new())).collect();
-    let (inference, models, files) = (Inference::default(), Vec::new(), Vec::new());
+    let (inference, models, files) = (Inference::new(Vec::new()), Vec::new(), Vec::new());
     Board {
         name: "test".to_owned(),
         inference,

@@ -169,8 +169,7 @@ pub(crate) fn check(args: &CheckArgs, json: bool) -> Result<Exit, Faults> {
     let engines =
         if args.engine.engine.is_empty() { ENGINES.map(str::to_owned).to_vec() } else { wanted.engines };
     let alone = |engine: &String| {
-        let only =
-            Inference { engines: vec![engine.clone()], threads: wanted.threads, ..Inference::default() };
+        let only = Inference { threads: wanted.threads, ..Inference::new(vec![engine.clone()]) };
         BoardEngines::new(&only)
     };
     let engines: Vec<_> = engines.iter().map(|engine| (engine, alone(engine))).collect();

@@ -89,7 +89,7 @@ impl Genome {
         }
         Board {
             name: "simulated".to_owned(),
-            inference: Inference::default(),
+            inference: Inference::new(Vec::new()),
             memory: self.has_budget.then_some(1 << 30),
             lanes: self.lanes,
             control: ControlSpec::default(),

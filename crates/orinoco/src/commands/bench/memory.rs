@@ -6,10 +6,10 @@ use std::path::PathBuf;
 
 use orinoco_api::{MEMORY_BENCH_SCHEMA, MemoryBench, MemoryRatios, ModelScratch};
 use orinoco_config::Faults;
-use orinoco_core::{Diagnosis, Exit, WithSubject, codes};
+use orinoco_core::{ComputeUnit, Diagnosis, Exit, WithSubject, codes};
 use orinoco_infer::{
-    Elements, EngineContext, EngineError, Options, ProbeInputs, Scratch, Session, SessionSpec, by_name,
-    stray_requests,
+    Elements, Engine, EngineContext, EngineError, Options, ProbeInputs, Scratch, Session, SessionSpec,
+    engines, stray_requests,
 };
 use orinoco_memory::Usage;
 use orinoco_runtime::{repository, resident_bytes, trim_heap};
@@ -167,7 +167,9 @@ fn open(
     let next = "name a model that has a model.toml";
     let model = place.describe(name)?.ok_or("it has no description");
     let model = model.about(&codes::MODEL_UNSUPPORTED, name, next)?;
-    let engine = by_name("ort-cpu")?;
+    let is_measured =
+        |engine: &&dyn Engine| engine.computes_in_scratch() && engine.compute_unit() == ComputeUnit::Cpu;
+    let engine = engines().into_iter().find(is_measured).expect("every build has ONNX Runtime on the CPU");
     let failed = |why: EngineError| why.diagnosis(&model.file);
     let prepared = engine.prepare(&model.file, context).map_err(failed)?;
     let binding = model.bind(prepared.inputs(), prepared.outputs(), 1)?;

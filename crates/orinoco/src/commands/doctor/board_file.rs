@@ -101,7 +101,7 @@ impl Checker<'_> {
                 format!("correct or remove `ort_library = \"{}\"` in the board file", library.display());
             return Some(Fix::words(next));
         }
-        Some(engines::fix(refused.name(), &engines.context, self.system)).filter(|fix| *fix != Fix::default())
+        Some(engines::fix(refused, &engines.context, self.system)).filter(|fix| *fix != Fix::default())
     }
 
     /// Takes the first frame of a stream's source.

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use orinoco_api::{MachinePart, PartState};
-use orinoco_core::Clock;
+use orinoco_core::{Clock, ComputeUnit};
 use orinoco_infer::{
     ENGINES, Elements, ElementsMut, Engine, EngineContext, EngineError, SessionSpec, engines,
 };
@@ -45,7 +45,7 @@ fn check(
         Ok(info) => info,
         Err(why) => {
             let state = if is_missing(&why) { PartState::Missing } else { PartState::Broken };
-            return with_fix(report(state, why), fix(engine.name(), context, system));
+            return with_fix(report(state, why), fix(engine, context, system));
         }
     };
     let start = clock.now();
@@ -60,9 +60,9 @@ fn check(
 }
 
 /// Returns the correction for an engine that cannot run here.
-pub(super) fn fix(engine: &str, context: &EngineContext, system: &System) -> Fix {
+pub(super) fn fix(engine: &dyn Engine, context: &EngineContext, system: &System) -> Fix {
     // A GPU, or the build of ONNX Runtime for one, is not brought by a command that was checked.
-    if engine == "ort-cpu" {
+    if engine.uses_onnx_runtime() && engine.compute_unit() == ComputeUnit::Cpu {
         system.onnx_runtime(context.cache().ok().map(|cache| cache.folder()))
     } else {
         Fix::default()
