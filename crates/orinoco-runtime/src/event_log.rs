@@ -196,6 +196,10 @@ fn parts(event: &Event) -> Parts {
             let text = with_cause("the governor cannot work".to_owned(), Some(why));
             Parts { level: Warning, kind: "governor-fault", subject: None, text, why: Some(why.clone()) }
         }
+        Event::SensorsFailed { why } => {
+            let text = with_cause("the sensors are no longer read".to_owned(), Some(why));
+            Parts { level: Error, kind: "sensors-failed", subject: None, text, why: Some(why.clone()) }
+        }
         Event::SinkFailed { stream, why } => fault(Error, "sink-failed", "stream", stream, why),
         other => Parts { level: Info, kind: "other", subject: None, text: format!("{other:?}"), why: None },
     }

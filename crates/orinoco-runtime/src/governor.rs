@@ -12,27 +12,34 @@ mod readings;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
-use std::thread::{self, JoinHandle};
+use std::thread::JoinHandle;
 
+use orinoco_api::{Fault, GovernorStatus};
 use orinoco_board::{GovernorSpec, Profile};
 use orinoco_core::{Clock, Diagnosis, Signal};
 use orinoco_governor::TICK;
-use orinoco_telemetry::EventSink;
+use orinoco_telemetry::{Event, EventSink};
 
 use crate::monitor::Monitor;
 use crate::prepare::RunAction;
-use crate::threads::ThreadError;
-use driver::Driver;
+use crate::threads::{ThreadError, spawn};
+use driver::{Driver, unavailable};
 
-/// Thread that governs a board while it runs.
+/// Name of the thread.
+const THREAD: &str = "governor";
+
+/// Thread that governs a board while it runs. If it panics, the run continues without it. The helper restores the settings, as
+/// at the end: its connection is closed.
 pub(crate) struct GovernorThread {
-    thread: JoinHandle<()>,
+    /// The thread, which returns its fault if it panicked.
+    thread: JoinHandle<Option<Diagnosis>>,
     stop: Arc<AtomicBool>,
     signal: Arc<dyn Signal>,
 }
 
 impl GovernorThread {
-    /// Starts to govern the board that `monitor` shows. `profile` is that of its kind, if it is known.
+    /// Starts to govern the board that `monitor` shows. `profile` is that of its kind, if it is known. A panic of the thread is an
+    /// event.
     pub(crate) fn start(
         spec: GovernorSpec,
         profile: Option<&'static Profile>,
@@ -43,6 +50,7 @@ impl GovernorThread {
     ) -> Result<Self, Diagnosis> {
         let (stop, signal) = (Arc::new(AtomicBool::new(false)), clock.signal());
         let (stopping, waiting) = (Arc::clone(&stop), Arc::clone(&signal));
+        let (shown, reported, initial) = (monitor.clone(), Arc::clone(&events), unavailable(&spec));
         let run = move || {
             let mut driver = Driver::new(spec, profile, monitor, events, actions);
             while !stopping.load(Ordering::Acquire) {
@@ -50,17 +58,25 @@ impl GovernorThread {
                 waiting.wait(Some(clock.now() + TICK));
             }
         };
-        let thread = thread::Builder::new().name("governor".to_owned()).spawn(run);
-        let thread = thread.map_err(|why| ThreadError::Start(why).diagnosis("governor"))?;
+        let ended = move |end: Result<(), Diagnosis>| {
+            let why = end.err()?;
+            let GovernorStatus { steps_up, steps_down, last_step, .. } =
+                shown.governor().unwrap_or_else(|| initial.clone());
+            let fault = Some(Fault::from(&why));
+            shown.set_governor(GovernorStatus { steps_up, steps_down, last_step, fault, ..initial });
+            reported.emit(Event::GovernorFault { why: why.clone() });
+            Some(why)
+        };
+        let thread = spawn(THREAD.to_owned(), run, ended)?;
         Ok(Self { thread, stop, signal })
     }
 
-    /// Ends the thread, whereupon the helper restores the settings.
-    pub(crate) fn finish(self) {
+    /// Ends the thread, whereupon the helper restores the settings. Returns the fault of the thread if it panicked.
+    pub(crate) fn finish(self) -> Option<Diagnosis> {
         self.stop.store(true, Ordering::Release);
         self.signal.notify();
-        // The helper restores after a panic, too: its client is gone.
-        let _ = self.thread.join();
+        // The report of a panic may panic, too.
+        self.thread.join().unwrap_or_else(|_| Some(ThreadError::Panicked.diagnosis(THREAD)))
     }
 }
 

@@ -105,6 +105,11 @@ impl Monitor {
         &self.0.readings
     }
 
+    /// Returns the state of the governor, if there is one.
+    pub(crate) fn governor(&self) -> Option<GovernorStatus> {
+        self.0.governor()
+    }
+
     /// Sets the state of the governor.
     pub(crate) fn set_governor(&self, governor: GovernorStatus) {
         self.0.set_governor(governor);

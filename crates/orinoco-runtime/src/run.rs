@@ -196,9 +196,10 @@ impl First {
         let detect = |sysroot: &Sysroot| orinoco_board::detect(sysroot).profile;
         let profile = sysroot.as_ref().filter(|_| governed.is_some()).and_then(detect);
         let sampler = sysroot.map(|sysroot| {
-            let Shared { clock, telemetry, .. } = &context.shared;
+            let Shared { clock, events, telemetry, .. } = &context.shared;
             let feed = telemetry.subscribe_work().expect("the feed of a new run has no reader");
-            Sampler::start(sysroot, sensors.power_interval, Arc::clone(clock), feed, &monitor)
+            let (clock, events) = (Arc::clone(clock), Arc::clone(events));
+            Sampler::start(sysroot, sensors.power_interval, clock, feed, &monitor, events)
         });
         let governor = governed.map(|spec| {
             let profile = profile.map(|profile| profile.value);

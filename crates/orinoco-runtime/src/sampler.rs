@@ -4,7 +4,7 @@ mod power_settings;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::{self, JoinHandle};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use orinoco_board::detect;
@@ -12,62 +12,80 @@ use orinoco_board::readers::{Sensors, Snapshot};
 use orinoco_core::{Clock, ComputeUnit, Diagnosis, Joules, Nanos, Rng, Signal, Watts};
 use orinoco_sysroot::Sysroot;
 use orinoco_telemetry::energy::{EnergyMeter, EnergyReport};
-use orinoco_telemetry::{Work, WorkFeed};
+use orinoco_telemetry::{Event, EventSink, Work, WorkFeed};
 
 use crate::energy_rails::{EnergyRails, ReadingTimes};
 use crate::monitor::{Latest, Monitor};
 use crate::sensors_status::sensors_status;
-use crate::threads::ThreadError;
+use crate::threads::{ThreadError, spawn};
 use power_settings::PowerSettings;
 
+/// Name of the thread.
+const THREAD: &str = "sensors";
 /// Time between two readings of all sensors, and two reports.
 const SENSORS_EVERY: Duration = Duration::from_secs(1);
 /// Time until sensors are looked for again where no energy is measured: a driver may be loaded, or a chip answer, later.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(30);
 
-/// Thread that reads the sensors of a board while it runs. It ends when this is dropped, after the last readings.
+/// Thread that reads the sensors of a board while it runs. It ends when this is dropped, after the last readings. If it panics,
+/// the run continues without readings and without figures of energy.
 pub(crate) struct Sampler {
-    /// The thread, until it is joined.
-    thread: Option<JoinHandle<()>>,
+    /// The thread, until it is joined. It returns its fault if it panicked.
+    thread: Option<JoinHandle<Option<Diagnosis>>>,
     stop: Arc<AtomicBool>,
     signal: Arc<dyn Signal>,
 }
 
 impl Sampler {
     /// Starts to read the sensors of `sysroot`, its power rails about every `power_interval`, and to take the lanes' work from
-    /// `feed`.
+    /// `feed`. A panic of the thread is an event.
     pub(crate) fn start(
         sysroot: Sysroot,
         power_interval: Duration,
         clock: Arc<dyn Clock>,
         feed: WorkFeed,
         monitor: &Monitor,
+        events: Arc<dyn EventSink>,
     ) -> Result<Self, Diagnosis> {
         let (stop, signal) = (Arc::new(AtomicBool::new(false)), clock.signal());
-        let (stopping, waiting, monitor) = (Arc::clone(&stop), Arc::clone(&signal), monitor.clone());
+        let (stopping, waiting) = (Arc::clone(&stop), Arc::clone(&signal));
+        let (published, readings) = (monitor.clone(), monitor.readings().clone());
         let run = move || {
-            let mut sampling = Sampling::new(&sysroot, power_interval, &*clock, feed, monitor);
+            let mut sampling = Sampling::new(&sysroot, power_interval, &*clock, feed, published);
             while !stopping.load(Ordering::Acquire) {
                 let next = sampling.step(clock.now());
                 waiting.wait(Some(next));
             }
             sampling.finish(clock.now());
         };
-        let thread = thread::Builder::new().name("sensors".to_owned()).spawn(run);
-        let thread = thread.map_err(|why| ThreadError::Start(why).diagnosis("sensors"))?;
+        let ended = move |end: Result<(), Diagnosis>| {
+            let why = end.err()?;
+            // Old readings would be taken for present ones.
+            readings.set(Latest::failed(readings.latest().at));
+            events.emit(Event::SensorsFailed { why: why.clone() });
+            Some(why)
+        };
+        let thread = spawn(THREAD.to_owned(), run, ended)?;
         Ok(Self { thread: Some(thread), stop, signal })
+    }
+
+    /// Waits until the last readings are published. Returns the fault of the thread if it panicked.
+    pub(crate) fn finish(mut self) -> Option<Diagnosis> {
+        self.end()
+    }
+
+    fn end(&mut self) -> Option<Diagnosis> {
+        self.stop.store(true, Ordering::Release);
+        self.signal.notify();
+        let end = self.thread.take()?.join();
+        // The report of a panic may panic, too.
+        end.unwrap_or_else(|_| Some(ThreadError::Panicked.diagnosis(THREAD)))
     }
 }
 
 impl Drop for Sampler {
-    /// Waits until the last readings are published.
     fn drop(&mut self) {
-        self.stop.store(true, Ordering::Release);
-        self.signal.notify();
-        if let Some(thread) = self.thread.take() {
-            // Figures of a thread that panicked stay as they were.
-            let _ = thread.join();
-        }
+        self.end();
     }
 }
 

@@ -492,17 +492,15 @@ impl Shell {
     }
 
     /// Ends the run and returns its summary.
-    fn finish(mut self, supervisor: &RunSupervisor, faults: Vec<Diagnosis>) -> Summary {
+    fn finish(mut self, supervisor: &RunSupervisor, mut faults: Vec<Diagnosis>) -> Summary {
         // A model that is still being loaded would crash if the process ended meanwhile.
         if let Some(worker) = self.worker.take() {
             let _ = worker.join();
         }
         // It publishes its last readings, which the summary needs. The governor's settings hold until then: with those that are
         // restored, the energy would be measured from new.
-        drop(self.sampler.take());
-        if let Some(governor) = self.governor.take() {
-            governor.finish();
-        }
+        faults.extend(self.sampler.take().and_then(Sampler::finish));
+        faults.extend(self.governor.take().and_then(GovernorThread::finish));
         // A slow watcher misses the last report.
         let _ = self.watcher.try_send(self.progress());
         let memory = supervisor.memory();

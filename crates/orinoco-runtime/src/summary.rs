@@ -24,7 +24,7 @@ pub(crate) struct Results {
     pub(crate) board: String,
     pub(crate) wall: Duration,
     pub(crate) by: EndedBy,
-    /// Faults of lanes.
+    /// Faults of lanes, and of the threads for sensors and governor.
     pub(crate) faults: Vec<Diagnosis>,
     pub(crate) memory: MemorySummary,
     pub(crate) power: PowerSummary,

@@ -105,7 +105,7 @@ pub(crate) fn context(board: &Board, events: Arc<dyn EventSink>, earlier: Existi
     }
 }
 
-/// Log of events: `a live`, and lanes that failed or restart.
+/// Log of events: `a live`, lanes that failed or restart, and faults of sensors and governor.
 #[derive(Debug, Default)]
 pub(crate) struct Log(Mutex<Vec<String>>);
 
@@ -133,6 +133,8 @@ impl EventSink for Log {
             Event::Source { stream, state, .. } => format!("{stream} {}", SourceState::name(state)),
             Event::LaneFailed { lane, .. } => format!("lane {lane} failed"),
             Event::LaneRestarted { lane, .. } => format!("lane {lane} restarts"),
+            Event::SensorsFailed { .. } => "sensors failed".to_owned(),
+            Event::GovernorFault { why } => format!("governor {}", why.code.id),
             _ => return,
         };
         self.0.lock().expect("not poisoned").push(text);

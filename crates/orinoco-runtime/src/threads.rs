@@ -6,17 +6,17 @@ use std::thread::{self, JoinHandle};
 
 use orinoco_core::{Diagnosis, codes};
 
-/// Starts a thread. When it ends, `ended` gets its result, or the fault of its panic.
-pub(crate) fn spawn<T: 'static>(
+/// Starts a thread. When it ends, `ended` gets its result, or the fault of its panic. What `ended` returns is the thread's.
+pub(crate) fn spawn<T: 'static, E: Send + 'static>(
     name: String,
     run: impl FnOnce() -> T + Send + 'static,
-    ended: impl FnOnce(Result<T, Diagnosis>) + Send + 'static,
-) -> Result<JoinHandle<()>, Diagnosis> {
+    ended: impl FnOnce(Result<T, Diagnosis>) -> E + Send + 'static,
+) -> Result<JoinHandle<E>, Diagnosis> {
     let of_thread = name.clone();
     let guarded = move || {
         // State that a panic leaves half done is dropped with the closure, and never seen.
         let end = catch_unwind(AssertUnwindSafe(run));
-        ended(end.map_err(|_| ThreadError::Panicked.diagnosis(&of_thread)));
+        ended(end.map_err(|_| ThreadError::Panicked.diagnosis(&of_thread)))
     };
     let handle = thread::Builder::new().name(name.clone()).spawn(guarded);
     handle.map_err(|why| ThreadError::Start(why).diagnosis(&name))

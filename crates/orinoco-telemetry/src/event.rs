@@ -212,6 +212,11 @@ pub enum Event {
         /// Cause.
         why: Diagnosis,
     },
+    /// The thread that reads the board's sensors failed; the run continues without readings and figures of energy.
+    SensorsFailed {
+        /// Cause.
+        why: Diagnosis,
+    },
     /// A sink failed and gets no more frames.
     SinkFailed {
         /// The stream's name on this board.

@@ -216,6 +216,9 @@ impl EventSink for Journal {
             Event::GovernorFault { why } => {
                 log(Level::Warning, &format!("governor=fault code={} {why}", why.code.id));
             }
+            Event::SensorsFailed { why } => {
+                log(Level::Error, &format!("sensors code={} {why}: they are no longer read", why.code.id));
+            }
             Event::SinkFailed { stream, why } => log(Level::Error, &format!("stream={stream} {why}")),
             other => log(Level::Info, &format!("{other:?}")),
         }

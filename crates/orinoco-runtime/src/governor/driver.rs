@@ -47,6 +47,22 @@ pub(super) struct Driver {
     is_ready: bool,
 }
 
+/// Returns the status of a governor that governs nothing.
+pub(super) fn unavailable(spec: &GovernorSpec) -> GovernorStatus {
+    GovernorStatus {
+        state: UNAVAILABLE.to_owned(),
+        power_watts: None,
+        power_limit_watts: spec.power_limit.map(Watts::to_f64),
+        temperature_limit_celsius: spec.temperature_limit.map(Celsius::to_f64),
+        p99_target_ms: spec.p99.map(|p99| p99.as_secs_f64() * 1e3),
+        actuators: Vec::new(),
+        steps_up: 0,
+        steps_down: 0,
+        last_step: None,
+        fault: None,
+    }
+}
+
 /// Step that is being taken.
 struct TakenStep {
     actuator: String,
@@ -67,18 +83,7 @@ impl Driver {
         actions: Sender<RunAction>,
     ) -> Self {
         let limits = Limits { power: spec.power_limit, temperature: spec.temperature_limit };
-        let status = GovernorStatus {
-            state: UNAVAILABLE.to_owned(),
-            power_watts: None,
-            power_limit_watts: spec.power_limit.map(Watts::to_f64),
-            temperature_limit_celsius: spec.temperature_limit.map(Celsius::to_f64),
-            p99_target_ms: spec.p99.map(|p99| p99.as_secs_f64() * 1e3),
-            actuators: Vec::new(),
-            steps_up: 0,
-            steps_down: 0,
-            last_step: None,
-            fault: None,
-        };
+        let status = unavailable(&spec);
         Self {
             helper: Helper::new(spec.helper.clone()),
             law: Governor::new(limits),

@@ -2,12 +2,14 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::sync::mpsc::{Receiver, channel};
+use std::thread;
 use std::time::Duration;
 
 use orinoco_api::{SensorsStatus, TemperatureStatus};
 use orinoco_board::{BoardModel, GovernorActuator, ModelLevel, ModelLevels};
-use orinoco_core::{Celsius, Nanos, codes};
+use orinoco_core::{Celsius, Nanos, WallTime, codes};
 use orinoco_helper::{Peers, PowerSettings, SILENCE_MAX, Server};
 use orinoco_pipeline::MonotonicClock;
 use orinoco_sysroot::Sysroot;
@@ -81,14 +83,7 @@ impl Rig {
         let log = Arc::new(EventLog::new(Arc::new(crate::Quiet), clock.clone()));
         let monitor = Monitor::new(clock, Telemetry::default(), log, "test");
         let events = Arc::new(Seen::default());
-        let spec = GovernorSpec {
-            power_limit: None,
-            temperature_limit: Some(Celsius::from_units(80)),
-            p99: None,
-            modes: None,
-            actuators: actuators.to_vec(),
-            helper: Some(dir.path().join("socket")),
-        };
+        let spec = spec(&dir, actuators);
         let (sender, actions) = channel();
         let driver = Driver::new(spec, None, monitor.clone(), events.clone(), sender);
         Self { dir, monitor, events, driver: Some(driver), actions, second: 0 }
@@ -109,9 +104,7 @@ impl Rig {
         for _ in 0..seconds {
             self.second += 1;
             let now = Nanos(0) + Duration::from_secs(self.second);
-            let zone = TemperatureStatus { name: "tj-thermal".into(), celsius, limit_celsius: Some(95.0) };
-            let sensors = SensorsStatus { temperatures: vec![zone], ..SensorsStatus::default() };
-            self.monitor.readings().set(Latest { at: Some(now), sensors, ..Latest::default() });
+            set_temperature(&self.monitor, now, celsius);
             self.driver.as_mut().expect("it governs").tick(now);
         }
     }
@@ -143,6 +136,56 @@ impl Rig {
 
     fn status(&self) -> orinoco_api::GovernorStatus {
         self.monitor.status().governor.expect("it governs")
+    }
+}
+
+fn spec(dir: &tempfile::TempDir, actuators: &[GovernorActuator]) -> GovernorSpec {
+    GovernorSpec {
+        power_limit: None,
+        temperature_limit: Some(Celsius::from_units(80)),
+        p99: None,
+        modes: None,
+        actuators: actuators.to_vec(),
+        helper: Some(dir.path().join("socket")),
+    }
+}
+
+fn set_temperature(monitor: &Monitor, now: Nanos, celsius: Option<f64>) {
+    let zone = TemperatureStatus { name: "tj-thermal".into(), celsius, limit_celsius: Some(95.0) };
+    let sensors = SensorsStatus { temperatures: vec![zone], ..SensorsStatus::default() };
+    monitor.readings().set(Latest { at: Some(now), sensors, ..Latest::default() });
+}
+
+/// Virtual time of a hot board, in which waits are over at once. One of them panics.
+#[derive(Clone)]
+struct Doomed {
+    now: Arc<AtomicU64>,
+    waits_left: Arc<AtomicU32>,
+    monitor: Monitor,
+}
+
+impl Clock for Doomed {
+    fn now(&self) -> Nanos {
+        Nanos(self.now.load(Ordering::Relaxed))
+    }
+
+    fn wall(&self) -> WallTime {
+        WallTime::from_unix_nanos(0)
+    }
+
+    fn signal(&self) -> Arc<dyn Signal> {
+        Arc::new(self.clone())
+    }
+}
+
+impl Signal for Doomed {
+    fn notify(&self) {}
+
+    fn wait(&self, until: Option<Nanos>) {
+        assert!(self.waits_left.fetch_sub(1, Ordering::Relaxed) > 0, "this test wants it");
+        let now = until.expect("the governor has a beat");
+        self.now.store(now.0, Ordering::Relaxed);
+        set_temperature(&self.monitor, now, Some(79.5));
     }
 }
 
@@ -187,6 +230,30 @@ fn assert_restored(rig: &Rig) {
         assert!(clock.now() < until, "{:?}", rig.settings());
         clock.signal().wait(Some(clock.now() + Duration::from_millis(5)));
     }
+}
+
+#[test]
+fn after_a_panic_it_is_reported_and_the_helper_restores_the_settings() {
+    let mut rig = Rig::new();
+    rig.start_helper();
+    rig.driver = None;
+    let (now, waits_left) = (Arc::new(AtomicU64::new(1_000_000_000)), Arc::new(AtomicU32::new(10)));
+    let clock = Arc::new(Doomed { now, waits_left, monitor: rig.monitor.clone() });
+    let spec = spec(&rig.dir, &[GovernorActuator::PowerMode, GovernorActuator::GpuClock]);
+    let (events, (sender, _actions)) = (rig.events.clone(), channel());
+    let governor = GovernorThread::start(spec, None, clock, events, rig.monitor.clone(), sender);
+    let governor = governor.expect("threads start");
+    while !governor.thread.is_finished() {
+        thread::yield_now();
+    }
+    let why = governor.finish().expect("it panicked");
+    let events = rig.events();
+    assert!(events.iter().any(|event| event.starts_with("down ")), "{events:?}");
+    assert_eq!(events.last(), Some(&format!("{} {}", why.code.id, why.cause)));
+    let status = rig.status();
+    assert_eq!((status.state.as_str(), status.actuators.len()), ("unavailable", 0));
+    assert!(status.steps_down > 0 && status.fault.is_some_and(|fault| fault.subject == "thread governor"));
+    assert_restored(&rig);
 }
 
 #[test]

@@ -40,6 +40,12 @@ impl Latest {
         let energy = Err("sensors are switched off ([sensors] enabled = false)".to_owned());
         Self { energy, ..Self::default() }
     }
+
+    /// Returns readings of a run whose thread for sensors has panicked, after its last readings at `at`.
+    pub(crate) fn failed(at: Option<Nanos>) -> Self {
+        let energy = Err("the thread that reads the sensors has panicked".to_owned());
+        Self { at, energy, ..Self::default() }
+    }
 }
 
 impl Readings {

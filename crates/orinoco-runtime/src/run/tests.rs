@@ -4,10 +4,11 @@ use super::*;
 use crate::memory::resident_bytes;
 use crate::testing::{ENDLESS, Log, WAIT_MAX, board, demo_model, known, repository, uri};
 use orinoco_api::EndState;
-use orinoco_board::{BoardModel, BoardStream};
-use orinoco_core::{Diagnosis, InferenceResult, ModelId, codes};
+use orinoco_board::{BoardModel, BoardStream, GovernorActuator, GovernorSpec};
+use orinoco_core::{Diagnosis, InferenceResult, ModelId, Nanos, Signal, WallTime, codes};
 use orinoco_pipeline::{BoundPlan, Executor, Frame, FrameResult, Sink, StageTimes, Step};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 struct Broken;
 impl Executor for Broken {
@@ -27,6 +28,29 @@ impl Sink for Broken {
     }
 }
 
+/// Clock whose first signal panics when a thread waits for it.
+struct Trap {
+    clock: MonotonicClock,
+    is_set: AtomicBool,
+}
+impl Clock for Trap {
+    fn now(&self) -> Nanos {
+        self.clock.now()
+    }
+    fn wall(&self) -> WallTime {
+        self.clock.wall()
+    }
+    fn signal(&self) -> Arc<dyn Signal> {
+        if self.is_set.swap(false, Ordering::Relaxed) { Arc::new(Broken) } else { self.clock.signal() }
+    }
+}
+impl Signal for Broken {
+    fn notify(&self) {}
+    fn wait(&self, _: Option<Nanos>) {
+        panic!("this test wants it")
+    }
+}
+
 fn options() -> (RunOptions, Arc<Log>) {
     let log = Arc::new(Log::default());
     (RunOptions::new(&repository(), log.clone()), log)
@@ -40,6 +64,16 @@ fn end(running: Running) -> Summary {
     let (tell, told) = channel();
     thread::spawn(move || drop(tell.send(running.wait(|_| {}))));
     told.recv_timeout(WAIT_MAX).expect("it ends")
+}
+
+/// Waits until more frames than this have been delivered.
+fn wait_for_frames(control: &Control, frames: u64) {
+    let delivered = || control.snapshot().expect("it runs").frames_out;
+    let is_enough = (0..WAIT_MAX.as_millis() / 10).any(|_| {
+        thread::sleep(Duration::from_millis(10));
+        delivered() > frames
+    });
+    assert!(is_enough, "{} frames", delivered());
 }
 
 /// Requests another board, and returns the receiver of the answer.
@@ -97,12 +131,7 @@ fn a_lane_that_fails_is_started_again_with_its_streams() {
     log.wait("a live", 2);
     assert_eq!(log.places("b live").len(), 1, "the other lane runs on");
     let control = running.control().clone();
-    for _ in 0..WAIT_MAX.as_millis() / 10 {
-        if control.snapshot().is_some_and(|now| now.frames_out > 20) {
-            break;
-        }
-        thread::sleep(Duration::from_millis(10));
-    }
+    wait_for_frames(&control, 20);
     control.stop();
     let summary = end(running);
     assert_eq!(summary.end, EndState::Interrupted, "{:?}", summary.faults);
@@ -146,6 +175,63 @@ fn a_board_that_switches_its_sensors_off_reads_none() {
     let status = monitor.status();
     assert_eq!(status.energy.not_measured.as_deref(), Some(why));
     assert_eq!((status.sensors.rails.len(), status.sensors.clocks.len()), (0, 0));
+}
+
+/// Starts a run whose first thread panics: that for sensors, or else the governor. Checks that it continues, and returns its
+/// monitor and its summary.
+fn run_with_panic(board: Board, govern: bool, event: &str) -> (Monitor, Summary) {
+    let (mut options, log) = options();
+    options.govern = govern;
+    let mut first = prepare(board, options);
+    let clock = MonotonicClock::default();
+    first.context.shared.clock = Arc::new(Trap { clock, is_set: AtomicBool::new(true) });
+    let running = first.start().expect("it starts");
+    let (control, monitor) = (running.control().clone(), running.monitor().clone());
+    log.wait(event, 1);
+    wait_for_frames(&control, control.snapshot().expect("it runs").frames_out);
+    control.stop();
+    let summary = end(running);
+    assert_eq!(log.places(event).len(), 1, "it is reported once");
+    assert_eq!(summary.end, EndState::Failed);
+    (monitor, summary)
+}
+
+#[test]
+fn a_panic_of_the_thread_for_sensors_is_reported_and_the_run_continues() {
+    let (monitor, summary) = run_with_panic(board(1, &[("a", ENDLESS)]), false, "sensors failed");
+    let faults: Vec<&str> = summary.faults.iter().map(|fault| fault.subject.as_str()).collect();
+    assert_eq!(faults, ["thread sensors"]);
+    let why = "the thread that reads the sensors has panicked";
+    assert_eq!(summary.power.source, format!("not measured: {why}"));
+    let status = monitor.status();
+    assert_eq!(status.energy.not_measured.as_deref(), Some(why));
+    assert!(status.sensors.temperatures.is_empty() && status.sensors.clocks.is_empty(), "they are old");
+    let event = status.events.iter().find(|event| event.kind == "sensors-failed").expect("it is logged");
+    assert_eq!(
+        event.text,
+        "the sensors are no longer read: thread sensors: it panicked, which is a bug in Orinoco; \
+         report this with the message above"
+    );
+}
+
+#[test]
+fn a_panic_of_the_governor_is_reported_and_the_run_continues() {
+    let mut board = board(1, &[("a", ENDLESS)]);
+    board.sensors.enabled = false;
+    board.governor = Some(GovernorSpec {
+        power_limit: None,
+        temperature_limit: None,
+        p99: Some(Duration::from_millis(40)),
+        modes: None,
+        actuators: vec![GovernorActuator::Interval],
+        helper: None,
+    });
+    let (monitor, summary) = run_with_panic(board, true, "governor E0304");
+    let faults: Vec<&str> = summary.faults.iter().map(|fault| fault.subject.as_str()).collect();
+    assert_eq!(faults, ["thread governor"]);
+    let governor = monitor.status().governor.expect("the board has one");
+    assert_eq!((governor.state.as_str(), governor.p99_target_ms), ("unavailable", Some(40.0)));
+    assert_eq!(governor.fault.expect("it failed").subject, "thread governor");
 }
 
 #[test]

@@ -288,7 +288,8 @@ fn the_thread_ends_with_its_owner() {
     let clock: Arc<dyn Clock> = Arc::new(orinoco_pipeline::MonotonicClock::default());
     let feed = board.telemetry.subscribe_work().expect("nobody reads it");
     let sysroot = Sysroot::at(board.dir.path());
-    let sampler = Sampler::start(sysroot, INTERVAL, clock, feed, &board.monitor).expect("threads start");
+    let sampler = Sampler::start(sysroot, INTERVAL, clock, feed, &board.monitor, Arc::new(Quiet));
+    let sampler = sampler.expect("threads start");
     assert!(board.telemetry.subscribe_work().is_none(), "the thread reads the feed");
     drop(sampler);
     assert!(board.telemetry.subscribe_work().is_some(), "the thread has dropped the feed");
