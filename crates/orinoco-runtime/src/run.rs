@@ -79,6 +79,9 @@ impl RunOptions {
 /// Control that stops and reloads a run, from any thread, and already while it starts.
 #[derive(Clone, Debug)]
 pub struct Control {
+    /// Stop request of the run, which its threads watch. The supervisor sets it (`Effect::StopAll`). This control sets it too,
+    /// for two that must not wait for the supervisor: the preparation of the start, during which no supervisor runs, and the
+    /// handler of a second signal, which has to end a process whose supervisor hangs.
     stop: Stop,
     actions: Sender<RunAction>,
     /// Receiver of the actions, until a run takes it.
@@ -96,8 +99,10 @@ impl Control {
     /// Requests the end: sources stop, frames in progress are finished, and outputs are completed. May be called more than
     /// once.
     pub fn stop(&self) {
-        self.stop.request();
+        // The supervisor receives this before the end of any stream that the flag stops: a stream that was stopped is not taken for
+        // one that has ended by itself. During the start it waits in the channel.
         self.send(Action::Stop);
+        self.stop.request();
     }
 
     /// Whether the end was requested.
@@ -231,10 +236,6 @@ impl First {
         let supervise = move || shell.run(supervisor, &actions);
         let supervisor = thread::Builder::new().name("supervisor".to_owned()).spawn(supervise);
         let supervisor = supervisor.map_err(|why| ThreadError::Start(why).diagnosis("supervisor"))?;
-        if control.is_stopping() {
-            // The stop was requested while the board was being prepared, before an action could be received.
-            control.send(Action::Stop);
-        }
         Ok(Running { control, looks, monitor, served, supervisor, prepared_bytes })
     }
 }

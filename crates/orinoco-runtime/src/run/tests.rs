@@ -234,6 +234,31 @@ fn a_panic_of_the_governor_is_reported_and_the_run_continues() {
     assert_eq!(governor.fault.expect("it failed").subject, "thread governor");
 }
 
+/// Notes which actions wait when a stop is requested.
+struct Watch {
+    actions: Mutex<Receiver<RunAction>>,
+    has_stop: AtomicBool,
+}
+impl Signal for Watch {
+    fn notify(&self) {
+        let actions = self.actions.lock().expect("not poisoned");
+        let has_stop = actions.try_iter().any(|action| matches!(action, Action::Stop));
+        self.has_stop.store(has_stop, Ordering::Relaxed);
+    }
+    fn wait(&self, _: Option<Nanos>) {}
+}
+
+#[test]
+fn the_supervisor_receives_a_stop_before_its_streams_end() {
+    let control = Control::default();
+    let (actions, has_stop) = (Mutex::new(control.take()), AtomicBool::new(false));
+    let watch = Arc::new(Watch { actions, has_stop });
+    let signal: Arc<dyn Signal> = watch.clone();
+    control.stop.watch(&signal);
+    control.stop();
+    assert!(watch.has_stop.load(Ordering::Relaxed));
+}
+
 #[test]
 fn a_stop_that_comes_just_before_the_start_is_not_lost() {
     let (options, _) = options();
