@@ -5,31 +5,37 @@ use schemars::transform::RecursiveTransform;
 use schemars::{JsonSchema, Schema};
 use serde_json::{Map, Value};
 
+use crate::helper;
 use crate::{
     BENCH_SCHEMA, BOARD_PROFILE_SCHEMA, BOARD_PROFILES_SCHEMA, BOARD_RECORDING_SCHEMA, BOARD_SCHEMA,
     BenchReport, BoardProfileList, BoardProfileReport, BoardRecording, BoardReport, CAMERAS_SCHEMA,
     CHECKS_SCHEMA, CLUSTER_KEY_SCHEMA, CLUSTER_LIST_SCHEMA, CLUSTER_MODELS_SCHEMA, CODES_SCHEMA, CameraList,
     CheckList, ClusterKey, ClusterList, ClusterModels, CodeList, DESCRIPTION_SCHEMA, DOCTOR_SCHEMA,
     DUMP_SCHEMA, DescriptionReport, DoctorReport, Dump, ERROR_SCHEMA, EVAL_SCHEMA, EVENT_SCHEMA, ErrorReport,
-    EvalReport, EventJson, GRAPH_BENCH_SCHEMA, GraphBench, HEALTH_SCHEMA, Health, LINKS_SCHEMA, LinksReport,
-    MEMORY_BENCH_SCHEMA, MEMORY_SCHEMA, MODEL_CARD_SCHEMA, MODEL_COMPARISON_SCHEMA, MODEL_SCHEMA,
-    MODELS_SCHEMA, MemoryBench, MemoryReport, ModelCard, ModelComparison, ModelDetails, ModelList,
-    PERF_SCHEMA, PREPROCESS_BENCH_SCHEMA, PULL_SCHEMA, PerfReport, PreprocessBench, PullReport,
-    RESULT_SCHEMA, ResultLine, STATUS_SCHEMA, SUMMARY_SCHEMA, Status, Summary,
+    EvalReport, EventJson, FLIGHT_RECORD_SCHEMA, FlightRecordJson, GRAPH_BENCH_SCHEMA, GraphBench,
+    HEALTH_SCHEMA, Health, LINKS_SCHEMA, LinksReport, MEMORY_BENCH_SCHEMA, MEMORY_SCHEMA, MODEL_CARD_SCHEMA,
+    MODEL_COMPARISON_SCHEMA, MODEL_SCHEMA, MODELS_SCHEMA, MemoryBench, MemoryReport, ModelCard,
+    ModelComparison, ModelDetails, ModelList, PERF_SCHEMA, PREPROCESS_BENCH_SCHEMA, PULL_SCHEMA, PerfReport,
+    PreprocessBench, PullReport, RECORDING_INDEX_SCHEMA, RECORDING_SCHEMA, RECORDING_TIMELINE_SCHEMA,
+    RESULT_SCHEMA, RecordingIndexEntry, RecordingManifest, RecordingTimelineEntry, ResultLine, STATUS_SCHEMA,
+    SUMMARY_SCHEMA, Status, Summary,
 };
 
 /// Serialised contract: one kind of JSON object that Orinoco prints or writes.
 #[derive(Clone, Copy, Debug)]
 pub struct Contract {
-    /// Name and version, as in the field `schema`.
+    /// Name and version.
     pub name: &'static str,
     /// Commands and programs that print or write it.
     pub printed_by: &'static str,
+    /// Whether the object has the name in its field `schema`. Without it, the file or the connection tells the reader which contract
+    /// it is.
+    pub is_named: bool,
     schema: fn() -> Schema,
 }
 
 /// All contracts.
-pub const CONTRACTS: [Contract; 32] = [
+pub const CONTRACTS: [Contract; 39] = [
     contract::<ResultLine>(RESULT_SCHEMA, "`orinoco run`, `orinoco infer`, sinks of kind `jsonl`"),
     contract::<Summary>(SUMMARY_SCHEMA, "`orinoco run`, `orinocod`"),
     contract::<ErrorReport>(ERROR_SCHEMA, "every command that fails"),
@@ -68,10 +74,37 @@ pub const CONTRACTS: [Contract; 32] = [
         MODEL_COMPARISON_SCHEMA,
         "`orinoco bench model` with several engines or `--compare`",
     ),
+    contract::<RecordingManifest>(
+        RECORDING_SCHEMA,
+        "`recording.json` in the archive of `orinoco board record`",
+    ),
+    unnamed::<RecordingIndexEntry>(
+        RECORDING_INDEX_SCHEMA,
+        "lines of `index.jsonl` in the archive of `orinoco board record`",
+    ),
+    unnamed::<RecordingTimelineEntry>(
+        RECORDING_TIMELINE_SCHEMA,
+        "lines of `timeline.jsonl` in the archive of `orinoco board record`",
+    ),
+    unnamed::<helper::Request>(
+        helper::REQUEST_SCHEMA,
+        "requests of `orinocod` and `orinoco doctor` to `orinoco-helper`",
+    ),
+    unnamed::<helper::Answer>(helper::ANSWER_SCHEMA, "answers of `orinoco-helper`"),
+    unnamed::<helper::SavedState>(helper::SAVED_STATE_SCHEMA, "`/run/orinoco-helper/saved.json`"),
+    unnamed::<FlightRecordJson>(
+        FLIGHT_RECORD_SCHEMA,
+        "`orinoco_recent` of the C library, `group.recent()` in Python",
+    ),
 ];
 
 const fn contract<T: JsonSchema>(name: &'static str, printed_by: &'static str) -> Contract {
-    Contract { name, printed_by, schema: schema_of::<T> }
+    Contract { name, printed_by, is_named: true, schema: schema_of::<T> }
+}
+
+/// Makes the contract of objects that have no field `schema`.
+const fn unnamed<T: JsonSchema>(name: &'static str, printed_by: &'static str) -> Contract {
+    Contract { is_named: false, ..contract::<T>(name, printed_by) }
 }
 
 impl Contract {

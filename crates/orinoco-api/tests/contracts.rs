@@ -4,7 +4,14 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
 
-use orinoco_api::{CONTRACTS, Contract, ResultLine, Summary};
+use orinoco_api::helper::{Answer, ClockState, ModeState, PowerState, Refusal, RefusalReason, Request};
+use orinoco_api::helper::{SavedClock, SavedState};
+use orinoco_api::{
+    CONTRACTS, Contract, FlightRecordJson, LongestWaitJson, OperationJson, OperationStateJson, RankWaitsJson,
+    RecordingIndexEntry, RecordingManifest, RecordingTimelineEntry, ResultLine, Summary,
+};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 /// Page that describes results, summaries and errors.
@@ -105,7 +112,7 @@ fn every_field_is_described() {
     for contract in &CONTRACTS {
         let mut names = BTreeSet::new();
         add_fields(&contract.schema(), &mut names);
-        assert!(names.contains("schema"), "{}: {names:?}", contract.name);
+        assert_eq!(names.contains("schema"), contract.is_named, "{}: {names:?}", contract.name);
         // The pages' table of contracts describes `schema`.
         let missing: Vec<&String> = (names.iter())
             .filter(|name| *name != "schema" && !described(contract).contains(&format!("`{name}`")))
@@ -145,4 +152,129 @@ fn schemas_refuse_what_is_not_printed() {
     check(&result, |line| line["image"] = Value::Null, "/image");
     check(&summary, |summary| summary["end"] = json!("done"), "/end");
     check(&summary, |summary| summary["streams"][0]["fps"] = json!("fast"), "/streams/0/fps");
+}
+
+/// Checks the bytes of an object, that they are read as the same object, and that its schema accepts them.
+#[track_caller]
+fn check_bytes<T: Serialize + DeserializeOwned>(contract: &str, object: &T, expected: &str) {
+    assert_eq!(serde_json::to_string(object).expect("plain data"), expected);
+    let read: T = serde_json::from_str(expected).expect("an object of this contract");
+    assert_eq!(serde_json::to_string(&read).expect("plain data"), expected);
+    let value = serde_json::from_str(expected).expect("JSON");
+    let contract = Contract::find(contract).expect("a contract");
+    assert_eq!(refused(file(contract), &value), None, "{expected}");
+}
+
+#[test]
+fn recordings_keep_their_bytes() {
+    let manifest = RecordingManifest {
+        schema: "orinoco.recording/1".into(),
+        complete: false,
+        duration_ns: 30_000_000_000,
+        contents: 412,
+    };
+    check_bytes(
+        "orinoco.recording/1",
+        &manifest,
+        r#"{"schema":"orinoco.recording/1","complete":false,"duration_ns":30000000000,"contents":412}"#,
+    );
+    let index = RecordingIndexEntry { path: "/sys".into(), names: None, error: None, folder: false };
+    let check = |entry: &RecordingIndexEntry, expected| {
+        check_bytes("orinoco.recording-index/1", entry, expected);
+    };
+    let names = Some(vec!["class".to_owned(), "devices".to_owned()]);
+    check(&RecordingIndexEntry { names, ..index.clone() }, r#"{"path":"/sys","names":["class","devices"]}"#);
+    let error = Some("denied".to_owned());
+    check(
+        &RecordingIndexEntry { error: error.clone(), ..index.clone() },
+        r#"{"path":"/sys","error":"denied"}"#,
+    );
+    check(
+        &RecordingIndexEntry { error: error.clone(), folder: true, ..index },
+        r#"{"path":"/sys","error":"denied","folder":true}"#,
+    );
+    let line = RecordingTimelineEntry { t: 50, path: "/sys/a".into(), text: None, hex: None, error: None };
+    let check = |entry: &RecordingTimelineEntry, expected| {
+        check_bytes("orinoco.recording-timeline/1", entry, expected);
+    };
+    let text = Some("5\n".to_owned());
+    check(&RecordingTimelineEntry { text, ..line.clone() }, r#"{"t":50,"path":"/sys/a","text":"5\n"}"#);
+    let hex = Some("00ff".to_owned());
+    check(&RecordingTimelineEntry { hex, ..line.clone() }, r#"{"t":50,"path":"/sys/a","hex":"00ff"}"#);
+    check(&RecordingTimelineEntry { error, ..line }, r#"{"t":50,"path":"/sys/a","error":"denied"}"#);
+}
+
+#[test]
+fn messages_of_the_helper_keep_their_bytes() {
+    let check = |request: &Request, expected| check_bytes("orinoco.helper-request/1", request, expected);
+    check(&Request::Status {}, r#"{"verb":"status"}"#);
+    let name = "15W".to_owned();
+    check(&Request::SetPowerMode { name: name.clone() }, r#"{"verb":"set-power-mode","name":"15W"}"#);
+    let domain = "cpufreq/policy0".to_owned();
+    check(
+        &Request::SetClock { domain: domain.clone(), hertz: 729_600_000 },
+        r#"{"verb":"set-clock","domain":"cpufreq/policy0","hertz":729600000}"#,
+    );
+    check(&Request::Restore {}, r#"{"verb":"restore"}"#);
+    let state = PowerState {
+        version: 1,
+        power_modes: vec![ModeState { name, is_current: true, can_be_set: false }],
+        clocks: vec![ClockState { domain: domain.clone(), max: 2, available: vec![1, 2] }],
+        is_changed: true,
+    };
+    check_bytes(
+        "orinoco.helper-answer/1",
+        &Answer::Done(state),
+        r#"{"answer":"done","version":1,"power_modes":[{"name":"15W","is_current":true,"can_be_set":false}],"clocks":[{"domain":"cpufreq/policy0","max":2,"available":[1,2]}],"is_changed":true}"#,
+    );
+    for (reason, name) in [
+        (RefusalReason::NotARequest, "not-a-request"),
+        (RefusalReason::NotAllowed, "not-allowed"),
+        (RefusalReason::Busy, "busy"),
+        (RefusalReason::NotListed, "not-listed"),
+        (RefusalReason::NeedsReboot, "needs-reboot"),
+        (RefusalReason::Failed, "failed"),
+    ] {
+        let expected = format!(r#"{{"answer":"refused","reason":"{name}","text":"why"}}"#);
+        let answer = Answer::Refused(Refusal { reason, text: "why".into() });
+        check_bytes("orinoco.helper-answer/1", &answer, &expected);
+    }
+    let clocks = vec![SavedClock { domain, hertz: 3 }];
+    let check = |state: &SavedState, expected| check_bytes("orinoco.helper-state/1", state, expected);
+    check(
+        &SavedState { power_mode: Some("15W".into()), clocks },
+        r#"{"power_mode":"15W","clocks":[{"domain":"cpufreq/policy0","hertz":3}]}"#,
+    );
+    check(&SavedState::default(), r#"{"power_mode":null,"clocks":[]}"#);
+}
+
+#[test]
+fn flight_records_keep_their_bytes() {
+    let operation = |number, state, ended_ms| OperationJson {
+        began_ms: 12_350.0,
+        call: "barrier".into(),
+        ended_ms,
+        longest: None,
+        number,
+        state,
+        waited_ms: 0.0,
+    };
+    let longest = Some(LongestWaitJson { rank: 2, waited_ms: 0.21 });
+    let done = operation(1, OperationStateJson::Done, Some(12_351.5));
+    let record = FlightRecordJson {
+        failure: Some("why".into()),
+        operations: vec![
+            OperationJson { longest, waited_ms: 0.21, ..done },
+            operation(2, OperationStateJson::UnderWay, None),
+            operation(3, OperationStateJson::Failed, Some(12_351.5)),
+        ],
+        rank: 1,
+        waits: vec![RankWaitsJson { count: 2, longest_ms: 40.0, waited_ms: 40.21 }],
+    };
+    let expected = r#"{"failure":"why","operations":[{"began_ms":12350.0,"call":"barrier","ended_ms":12351.5,"longest":{"rank":2,"waited_ms":0.21},"number":1,"state":"done","waited_ms":0.21},{"began_ms":12350.0,"call":"barrier","ended_ms":null,"longest":null,"number":2,"state":"under way","waited_ms":0.0},{"began_ms":12350.0,"call":"barrier","ended_ms":12351.5,"longest":null,"number":3,"state":"failed","waited_ms":0.0}],"rank":1,"waits":[{"count":2,"longest_ms":40.0,"waited_ms":40.21}]}"#;
+    check_bytes("orinoco.flight-record/1", &record, expected);
+    // Keys are in alphabetical order, which is that of a map.
+    assert_eq!(serde_json::from_str::<Value>(expected).expect("JSON").to_string(), expected);
+    let empty = FlightRecordJson { failure: None, operations: vec![], rank: 0, waits: vec![] };
+    check_bytes("orinoco.flight-record/1", &empty, r#"{"failure":null,"operations":[],"rank":0,"waits":[]}"#);
 }
