@@ -25,12 +25,12 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     ("orinoco-vision", &["orinoco-core"]),
     ("orinoco-collective", &[]),
-    ("orinoco-collective-c", &["orinoco-collective"]),
+    ("orinoco-collective-c", &["orinoco-api", "orinoco-collective"]),
     ("orinoco-cuda", &["orinoco-core", "orinoco-memory"]),
     ("orinoco-cuda-doubles", &["orinoco-cuda"]),
     ("orinoco-eval", &["orinoco-config", "orinoco-core"]),
     ("orinoco-governor", &["orinoco-core"]),
-    ("orinoco-helper", &["orinoco-board", "orinoco-sysroot"]),
+    ("orinoco-helper", &["orinoco-api", "orinoco-board", "orinoco-sysroot"]),
     ("orinoco-memory", &["orinoco-core"]),
     ("orinoco-model", &["orinoco-config", "orinoco-core", "orinoco-vision"]),
     (
@@ -74,7 +74,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("orinoco-sensors", &["orinoco-core"]),
     ("orinoco-server", &["orinoco-api", "orinoco-core", "orinoco-telemetry"]),
     ("orinoco-sim", &["orinoco-core"]),
-    ("orinoco-sysroot", &[]),
+    ("orinoco-sysroot", &["orinoco-api"]),
     (
         "orinoco",
         &[
