@@ -2,41 +2,40 @@
 
 use std::time::Duration;
 
+use orinoco_api::{FlightRecordJson, LongestWaitJson, OperationJson, OperationStateJson, RankWaitsJson};
 use orinoco_collective::{FlightRecord, OperationRecord, OperationState, RankWaits};
-use serde_json::{Value, json};
 
 /// Describes a record as one JSON object. Times are in ms.
 pub(crate) fn json(record: &FlightRecord) -> String {
-    let value = json!({
-        "rank": record.rank,
-        "operations": record.operations.iter().map(operation).collect::<Vec<_>>(),
-        "waits": record.statistics.waits.iter().map(waits).collect::<Vec<_>>(),
-        "failure": record.failure,
-    });
-    value.to_string()
-}
-
-fn operation(operation: &OperationRecord) -> Value {
-    let (state, ended) = match operation.state {
-        OperationState::UnderWay => ("under way", None),
-        OperationState::Done { ended } => ("done", Some(ended)),
-        OperationState::Failed { ended } => ("failed", Some(ended)),
+    let object = FlightRecordJson {
+        failure: record.failure.clone(),
+        operations: record.operations.iter().map(operation).collect(),
+        rank: record.rank,
+        waits: record.statistics.waits.iter().map(waits).collect(),
     };
-    let longest =
-        operation.longest.map(|(rank, waited)| json!({ "rank": rank, "waited_ms": millis(waited) }));
-    json!({
-        "number": operation.number,
-        "call": operation.call.to_string(),
-        "state": state,
-        "began_ms": millis(operation.began),
-        "ended_ms": ended.map(millis),
-        "waited_ms": millis(operation.waited),
-        "longest": longest,
-    })
+    serde_json::to_string(&object).expect("a record has only strings and finite numbers")
 }
 
-fn waits(waits: &RankWaits) -> Value {
-    json!({ "count": waits.count, "waited_ms": millis(waits.waited), "longest_ms": millis(waits.longest) })
+fn operation(operation: &OperationRecord) -> OperationJson {
+    let (state, ended) = match operation.state {
+        OperationState::UnderWay => (OperationStateJson::UnderWay, None),
+        OperationState::Done { ended } => (OperationStateJson::Done, Some(ended)),
+        OperationState::Failed { ended } => (OperationStateJson::Failed, Some(ended)),
+    };
+    let longest = operation.longest.map(|(rank, waited)| LongestWaitJson { rank, waited_ms: millis(waited) });
+    OperationJson {
+        began_ms: millis(operation.began),
+        call: operation.call.to_string(),
+        ended_ms: ended.map(millis),
+        longest,
+        number: operation.number,
+        state,
+        waited_ms: millis(operation.waited),
+    }
+}
+
+fn waits(waits: &RankWaits) -> RankWaitsJson {
+    RankWaitsJson { count: waits.count, longest_ms: millis(waits.longest), waited_ms: millis(waits.waited) }
 }
 
 /// Milliseconds, to the microsecond.

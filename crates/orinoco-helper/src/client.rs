@@ -5,7 +5,9 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::protocol::{ANSWER_BYTES_MAX, Answer, PROTOCOL_VERSION, PowerState, Refusal, Request, line_of};
+use orinoco_api::helper::{Answer, PowerState, Refusal, Request};
+
+use crate::protocol::{ANSWER_BYTES_MAX, PROTOCOL_VERSION, line_of};
 
 /// Longest time of an answer: `nvpmodel` may take seconds.
 const ANSWER_MAX: Duration = Duration::from_secs(12);

@@ -18,10 +18,7 @@ mod saved;
 mod server;
 
 pub use client::{Client, ClientError};
+pub use orinoco_api::helper::{Answer, ClockState, ModeState, PowerState, Refusal, RefusalReason, Request};
 pub use power_settings::{PowerSettings, RestoreError};
-pub use protocol::{
-    ANSWER_BYTES_MAX, Answer, ClockState, ModeState, PROTOCOL_VERSION, PowerState, REQUEST_BYTES_MAX,
-    Refusal, RefusalReason, Request, SOCKET,
-};
-pub use saved::SavedState;
+pub use protocol::{ANSWER_BYTES_MAX, PROTOCOL_VERSION, REQUEST_BYTES_MAX, SOCKET};
 pub use server::{Peers, SILENCE_MAX, Server, ServerError};

@@ -5,15 +5,16 @@ use std::fs::OpenOptions;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 
+use orinoco_api::helper::{
+    Answer, ClockState, ModeState, PowerState, Refusal, RefusalReason, Request, SavedClock, SavedState,
+};
 use orinoco_board::power::{ClockDomain, NvpModes, clock_domains};
 use orinoco_sysroot::Sysroot;
 use rustix::fs::OFlags;
 
 use crate::nvpmodel;
-use crate::protocol::{
-    Answer, ClockState, ModeState, PROTOCOL_VERSION, PowerState, Refusal, RefusalReason, Request,
-};
-use crate::saved::{SavedClock, SavedState};
+use crate::protocol::{PROTOCOL_VERSION, parse, refusal};
+use crate::saved;
 
 /// Power settings of a board: reads what is set, sets what the board lists, and restores what was there.
 #[derive(Debug)]
@@ -37,7 +38,7 @@ impl PowerSettings {
 
     /// Answers a request, given as a line without its new line.
     pub fn answer(&mut self, line: &[u8]) -> Answer {
-        let done = Request::parse(line).and_then(|request| self.carry_out(&request));
+        let done = parse(line).and_then(|request| self.carry_out(&request));
         match done {
             Ok(()) => Answer::Done(self.state()),
             Err(refusal) => Answer::Refused(refusal),
@@ -63,7 +64,7 @@ impl PowerSettings {
             power_modes: modes.modes.iter().map(mode).collect(),
             clocks: clocks.collect(),
             // A file that cannot be read is one that something wrote.
-            is_changed: SavedState::read(&self.sysroot).map_or(true, |saved| saved.is_some()),
+            is_changed: saved::read(&self.sysroot).map_or(true, |saved| saved.is_some()),
         }
     }
 
@@ -88,7 +89,7 @@ impl PowerSettings {
             modes.current().ok_or_else(|| not_listed("the power mode that is set now is not known"))?;
         if current.needs_reboot_to(wanted) {
             let text = format!("a change from {} to {} needs a reboot", current.name, wanted.name);
-            return Err(Refusal::new(RefusalReason::NeedsReboot, text));
+            return Err(refusal(RefusalReason::NeedsReboot, text));
         }
         if current == wanted {
             return Ok(());
@@ -124,7 +125,7 @@ impl PowerSettings {
 
     /// Saves what is set, unless something is changed already.
     fn save(&self) -> Result<(), Refusal> {
-        match SavedState::read(&self.sysroot) {
+        match saved::read(&self.sysroot) {
             Ok(None) => {}
             Ok(Some(_)) => return Ok(()),
             Err(why) => return Err(failed(why)),
@@ -134,11 +135,11 @@ impl PowerSettings {
             let hertz = domain.max(&self.sysroot).ok()?;
             Some(SavedClock { domain: domain.name, hertz })
         });
-        let saved = SavedState {
+        let state = SavedState {
             power_mode: modes.current().map(|mode| mode.name.clone()),
             clocks: clocks.collect(),
         };
-        saved.write(&self.sysroot).map_err(failed)
+        saved::write(&state, &self.sysroot).map_err(failed)
     }
 
     /// Restores what was set before the first change, and removes the state file. Without a state file nothing is changed.
@@ -146,7 +147,7 @@ impl PowerSettings {
     /// # Errors
     /// Says what could not be restored; what could be, is.
     pub fn restore(&mut self) -> Result<(), RestoreError> {
-        let saved = SavedState::read(&self.sysroot).map_err(|why| RestoreError(vec![why]))?;
+        let saved = saved::read(&self.sysroot).map_err(|why| RestoreError(vec![why]))?;
         let Some(saved) = saved else { return Ok(()) };
         let mut faults = Vec::new();
         // The mode first: it sets clocks of its own.
@@ -163,7 +164,7 @@ impl PowerSettings {
         }
         self.ceilings.clear();
         if faults.is_empty() {
-            faults.extend(SavedState::remove(&self.sysroot).err());
+            faults.extend(saved::remove(&self.sysroot).err());
         }
         if faults.is_empty() { Ok(()) } else { Err(RestoreError(faults)) }
     }
@@ -199,11 +200,11 @@ impl PowerSettings {
 }
 
 fn not_listed(text: impl Into<String>) -> Refusal {
-    Refusal::new(RefusalReason::NotListed, text)
+    refusal(RefusalReason::NotListed, text)
 }
 
 fn failed(text: impl Into<String>) -> Refusal {
-    Refusal::new(RefusalReason::Failed, text)
+    refusal(RefusalReason::Failed, text)
 }
 
 #[cfg(test)]

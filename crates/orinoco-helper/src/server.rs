@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::Duration;
 
+use orinoco_api::helper::{Answer, RefusalReason};
 use orinoco_sysroot::Sysroot;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
@@ -14,7 +15,7 @@ use rustix::time::{
 };
 
 use crate::power_settings::PowerSettings;
-use crate::protocol::{ANSWER_BYTES_MAX, Answer, REQUEST_BYTES_MAX, Refusal, RefusalReason, line_of};
+use crate::protocol::{ANSWER_BYTES_MAX, REQUEST_BYTES_MAX, line_of, refusal};
 
 /// Time after which a client that sends nothing is dropped, and after which a helper without a client ends. The daemon asks for the
 /// status every few seconds: one that hangs must not keep its settings.
@@ -162,9 +163,9 @@ impl Server {
         let (uid, pid) = (peer.uid.as_raw(), peer.pid.as_raw_nonzero());
         let refusal = match &self.client {
             _ if !self.peers.allow(uid) => {
-                Some(Refusal::new(RefusalReason::NotAllowed, "only the daemon's user and root may connect"))
+                Some(refusal(RefusalReason::NotAllowed, "only the daemon's user and root may connect"))
             }
-            Some(_) => Some(Refusal::new(RefusalReason::Busy, "another client is connected")),
+            Some(_) => Some(refusal(RefusalReason::Busy, "another client is connected")),
             None => None,
         };
         if let Some(refusal) = refusal {
@@ -195,7 +196,7 @@ impl Server {
         }
         if partial.len() >= REQUEST_BYTES_MAX {
             let text = format!("a request has at most {REQUEST_BYTES_MAX} bytes");
-            let refusal = Refusal::new(RefusalReason::NotARequest, text);
+            let refusal = refusal(RefusalReason::NotARequest, text);
             let _ = (&stream).write_all(&line_of(&Answer::Refused(refusal)));
             return Err(Gone);
         }

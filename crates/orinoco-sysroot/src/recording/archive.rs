@@ -11,14 +11,12 @@ use std::time::Duration;
 use flate2::Compression;
 use flate2::read::MultiGzDecoder;
 use flate2::write::GzEncoder;
-use serde::{Deserialize, Serialize};
+use orinoco_api::{RECORDING_SCHEMA, RecordingIndexEntry, RecordingManifest, RecordingTimelineEntry};
+use serde::Serialize;
 use tar::{EntryType, Header};
 
 use crate::error::{FILE_BYTES_MAX, ReadErrorKind};
 use crate::recording::{AddError, Change, Node, PATH_BYTES_MAX, RECORDING_BYTES_MAX, Recording};
-
-/// Name of the format and its version.
-const SCHEMA: &str = "orinoco.recording/1";
 
 /// Greatest length of an unpacked archive that is read: contents take two hexadecimal digits a byte, and tar adds headers.
 const ARCHIVE_BYTES_MAX: u64 = 4 * RECORDING_BYTES_MAX as u64;
@@ -81,7 +79,7 @@ pub enum ArchiveErrorKind {
     #[error("is {0} bytes long, which no recording needs")]
     TooLarge(u64),
     /// A line is not as this format has it.
-    #[error("is not as the format {SCHEMA} has it: {0}")]
+    #[error("is not as the format {RECORDING_SCHEMA} has it: {0}")]
     Format(String),
     /// The archive ends without its last entry.
     #[error("is missing: the archive is cut off, or it is no recording")]
@@ -103,40 +101,6 @@ pub enum Packing {
     Plain,
     /// gzip: `.tar.gz`.
     Gzip,
-}
-
-#[derive(Deserialize, Serialize)]
-struct Manifest {
-    schema: String,
-    /// Whether nothing exists but what is recorded.
-    complete: bool,
-    duration_ns: u64,
-    contents: usize,
-}
-
-/// Line of the index.
-#[derive(Deserialize, Serialize)]
-struct IndexLine {
-    path: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    names: Option<Vec<String>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<String>,
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    folder: bool,
-}
-
-/// Line of the time line: exactly one of `text`, `hex` and `error`.
-#[derive(Deserialize, Serialize)]
-struct TimeLine {
-    t: u64,
-    path: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    text: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    hex: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<String>,
 }
 
 impl Recording {
@@ -161,8 +125,8 @@ impl Recording {
         }
         append(&mut tar, INDEX, &self.index())?;
         append(&mut tar, TIMELINE, &self.timeline())?;
-        let manifest = Manifest {
-            schema: SCHEMA.to_owned(),
+        let manifest = RecordingManifest {
+            schema: RECORDING_SCHEMA.to_owned(),
             complete: self.is_complete(),
             duration_ns: nanos(self.duration()),
             contents: self.changes(),
@@ -173,13 +137,15 @@ impl Recording {
 
     fn index(&self) -> Vec<u8> {
         let entry = |(path, node): (&String, &Node)| {
-            let line = IndexLine { path: path.clone(), names: None, error: None, folder: false };
+            let line = RecordingIndexEntry { path: path.clone(), names: None, error: None, folder: false };
             match node {
-                Node::Directory(Some(Ok(names))) => Some(IndexLine { names: Some(names.clone()), ..line }),
-                Node::Directory(Some(Err(kind))) => {
-                    Some(IndexLine { error: Some(name_of(kind)), folder: true, ..line })
+                Node::Directory(Some(Ok(names))) => {
+                    Some(RecordingIndexEntry { names: Some(names.clone()), ..line })
                 }
-                Node::Unreadable(kind) => Some(IndexLine { error: Some(name_of(kind)), ..line }),
+                Node::Directory(Some(Err(kind))) => {
+                    Some(RecordingIndexEntry { error: Some(name_of(kind)), folder: true, ..line })
+                }
+                Node::Unreadable(kind) => Some(RecordingIndexEntry { error: Some(name_of(kind)), ..line }),
                 Node::Directory(None) | Node::File(_) | Node::Link(_) => None,
             }
         };
@@ -219,7 +185,7 @@ impl Recording {
 /// Parts of an archive that are read so far.
 struct Loader {
     recording: Recording,
-    manifest: Option<Manifest>,
+    manifest: Option<RecordingManifest>,
     /// Name and link target that GNU's entries give to the entry after them.
     long_name: Option<Vec<u8>>,
     long_target: Option<Vec<u8>>,
@@ -302,8 +268,8 @@ impl Loader {
             TIMELINE => each_line(entry, name, |line| add_time_line(recording, line))?,
             MANIFEST => {
                 let bytes = whole(entry, TEXT_BYTES_MAX)?;
-                let manifest: Manifest = serde_json::from_slice(&bytes).map_err(format)?;
-                if manifest.schema != SCHEMA {
+                let manifest: RecordingManifest = serde_json::from_slice(&bytes).map_err(format)?;
+                if manifest.schema != RECORDING_SCHEMA {
                     let other: String = manifest.schema.chars().take(40).collect();
                     return Err(ArchiveErrorKind::Format(format!("its schema is '{other}'")).into());
                 }
@@ -400,7 +366,7 @@ fn each_line(
 }
 
 fn add_index_line(recording: &mut Recording, line: &[u8]) -> Result<(), ArchiveErrorKind> {
-    let IndexLine { path, names, error, folder } = serde_json::from_slice(line).map_err(format)?;
+    let RecordingIndexEntry { path, names, error, folder } = serde_json::from_slice(line).map_err(format)?;
     match (names, error) {
         (Some(names), None) => recording.add_listing(&path, Ok(names))?,
         (None, Some(error)) if folder => recording.add_listing(&path, Err(kind_of(&error)))?,
@@ -411,7 +377,8 @@ fn add_index_line(recording: &mut Recording, line: &[u8]) -> Result<(), ArchiveE
 }
 
 fn add_time_line(recording: &mut Recording, line: &[u8]) -> Result<(), ArchiveErrorKind> {
-    let TimeLine { t, path, text, hex, error } = serde_json::from_slice(line).map_err(format)?;
+    let RecordingTimelineEntry { t, path, text, hex, error } =
+        serde_json::from_slice(line).map_err(format)?;
     let at = Duration::from_nanos(t);
     match (text, hex, error) {
         (Some(text), None, None) => recording.add_value(&path, at, Ok(text.as_bytes()))?,
@@ -422,15 +389,19 @@ fn add_time_line(recording: &mut Recording, line: &[u8]) -> Result<(), ArchiveEr
     Ok(())
 }
 
-fn time_line(at: Duration, path: &str, change: &Change) -> TimeLine {
-    let line = TimeLine { t: nanos(at), path: path.to_owned(), text: None, hex: None, error: None };
+fn time_line(at: Duration, path: &str, change: &Change) -> RecordingTimelineEntry {
+    let line =
+        RecordingTimelineEntry { t: nanos(at), path: path.to_owned(), text: None, hex: None, error: None };
     match &change.content {
-        Err(kind) => TimeLine { error: Some(name_of(kind)), ..line },
+        Err(kind) => RecordingTimelineEntry { error: Some(name_of(kind)), ..line },
         Ok(bytes) => match std::str::from_utf8(bytes) {
             Ok(text) if !text.chars().any(|c| c.is_control() && !matches!(c, '\n' | '\t')) => {
-                TimeLine { text: Some(text.to_owned()), ..line }
+                RecordingTimelineEntry { text: Some(text.to_owned()), ..line }
             }
-            _ => TimeLine { hex: Some(bytes.iter().map(|byte| format!("{byte:02x}")).collect()), ..line },
+            _ => RecordingTimelineEntry {
+                hex: Some(bytes.iter().map(|byte| format!("{byte:02x}")).collect()),
+                ..line
+            },
         },
     }
 }
