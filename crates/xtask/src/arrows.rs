@@ -17,7 +17,7 @@ use crate::steps::command;
 const ALLOWED: &[(&str, &[&str])] = &[
     ("orinoco-core", &[]),
     ("orinoco-config", &["orinoco-core"]),
-    ("orinoco-telemetry", &["orinoco-core"]),
+    ("orinoco-telemetry", &["orinoco-core", "orinoco-memory"]),
     ("orinoco-api", &["orinoco-core"]),
     (
         "orinoco-board",
