@@ -1,8 +1,8 @@
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use orinoco_core::Diagnosis;
+use orinoco_memory::ChangeRefused;
 
 /// State of a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -148,8 +148,8 @@ pub enum Event {
         needed_bytes: u64,
         /// Memory budget of the board, in bytes.
         budget_bytes: u64,
-        /// Refused plan. Displayed, it is a table of the needs, with the smallest change that fits.
-        refused: Arc<dyn Shown>,
+        /// Refused plan or change: its areas in bytes, and the smallest change that fits. Whoever prints the event makes a table of it.
+        refused: Arc<ChangeRefused>,
     },
     /// A batch failed in the engine; its frames are dropped.
     ExecutionFailed {
@@ -225,11 +225,6 @@ pub enum Event {
         why: Diagnosis,
     },
 }
-
-/// Data of a crate that this crate does not depend on, which can be displayed. The text is made only when it is displayed.
-pub trait Shown: fmt::Display + fmt::Debug + Send + Sync {}
-
-impl<T: fmt::Display + fmt::Debug + Send + Sync> Shown for T {}
 
 /// Receiver of events. It is called on threads of the data plane, and must not block.
 pub trait EventSink: Send + Sync {

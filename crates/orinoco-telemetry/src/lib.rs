@@ -28,7 +28,7 @@ mod work;
 
 pub use buckets::{BUCKET_BOUNDS, Buckets};
 pub use current_stage::{CurrentStage, StageSetter};
-pub use event::{Event, EventSink, Shown, SourceState};
+pub use event::{Event, EventSink, SourceState};
 pub use fold::{LaneFold, ModelFold, RemoteFold, StreamFold, WindowFrames};
 pub use histogram::Histogram;
 pub use metrics::{Durations, Metric, MetricKind, MetricValue, Series};
