@@ -8,7 +8,7 @@ use orinoco_config::{FaultList, Faults};
 use orinoco_core::{Diagnosis, codes};
 use orinoco_model::{Model, Repository};
 
-use crate::known::KnownModel;
+use crate::model_entry::ModelEntry;
 use crate::track::check_shapes;
 
 /// Checks the streams and models that join a board.
@@ -134,7 +134,7 @@ pub(crate) fn object_classes(
 
 /// Checks that a model with implicit state serves one stream, one whole frame at a time: frames of other streams would mix
 /// in its state. Streams name models by their indices into `models`.
-pub(crate) fn check_states(streams: &[BoardStream], models: &[&KnownModel]) -> Result<(), Diagnosis> {
+pub(crate) fn check_states(streams: &[BoardStream], models: &[&ModelEntry]) -> Result<(), Diagnosis> {
     for (index, model) in models.iter().enumerate().filter(|(_, model)| model.has_state) {
         let users = streams.iter().filter(|stream| stream.models.contains(&index));
         let users: Vec<&str> = users.map(|stream| stream.name.as_str()).collect();

@@ -19,7 +19,7 @@ use crate::admission::{Admission, AdmissionRequest, MemoryRequest, admit_reload,
 use crate::areas::PreparedAreas;
 use crate::change::{Change, ModelFacts, StayingEntry};
 use crate::checks::{check_joining, check_states};
-use crate::known::{KnownModel, Origin};
+use crate::model_entry::{ModelEntry, Origin};
 use crate::model_version::{LanePlan, ModelVersion};
 use crate::outputs::{ExistingOutputs, OpenSink, TakenFiles, open_sinks};
 use crate::placement::{LaneView, LaneViews};
@@ -43,7 +43,7 @@ pub(crate) struct RunningState {
     /// Running board: all known models, and the streams that were not asked to leave.
     pub(crate) running: Board,
     /// Models of that board, in its order.
-    pub(crate) models: Vec<(ModelId, KnownModel)>,
+    pub(crate) models: Vec<(ModelId, ModelEntry)>,
     /// Streams of that board, in its order, each with its lane; `None` if the stream has ended.
     pub(crate) streams: Vec<(StreamId, Option<usize>)>,
     /// Lanes of the run; `None` before the start.
@@ -78,7 +78,7 @@ pub(crate) struct Context {
 pub(crate) struct Prepared {
     pub(crate) board: Board,
     /// Models of the board.
-    pub(crate) models: BTreeMap<ModelId, KnownModel>,
+    pub(crate) models: BTreeMap<ModelId, ModelEntry>,
     pub(crate) joining: Vec<OpenStream>,
     /// Models that their lanes do not hold yet, by lane.
     pub(crate) plans: BTreeMap<usize, Plans>,
@@ -320,7 +320,7 @@ fn refuse_replacing(
 /// Finds the known models that have changed on disk, among those that the board still names.
 fn model_facts(
     board: &Board,
-    known: &[(ModelId, KnownModel)],
+    known: &[(ModelId, ModelEntry)],
     repository: &Repository,
 ) -> Result<ModelFacts, Faults> {
     let (mut facts, mut faults) = (ModelFacts::default(), FaultList::default());
@@ -379,7 +379,7 @@ impl LaneViews {
 fn model_versions(
     board: &Board,
     change: &Change,
-    known: &[(ModelId, KnownModel)],
+    known: &[(ModelId, ModelEntry)],
     shared: &Shared,
 ) -> Vec<ModelVersion> {
     let find = |entries: &[StayingEntry], index: usize| {
@@ -413,7 +413,7 @@ struct Models {
 
 struct BoardsModel {
     version: ModelVersion,
-    known: KnownModel,
+    known: ModelEntry,
     /// Instance that was loaded for this change.
     loaded: Option<LoadedModel>,
 }
@@ -423,7 +423,7 @@ impl Models {
     fn load(
         board: &Board,
         change: &Change,
-        running: &[(ModelId, KnownModel)],
+        running: &[(ModelId, ModelEntry)],
         listed: ListedModels,
         context: &Context,
     ) -> Result<Self, Faults> {
@@ -437,21 +437,21 @@ impl Models {
         let make = |(index, spec): (usize, &BoardModel)| {
             let version = versions[index];
             if let Some(&stays) = staying.get(&index) {
-                let known = KnownModel { spec: spec.clone(), ..running[stays].1.clone() };
+                let known = ModelEntry { spec: spec.clone(), ..running[stays].1.clone() };
                 return Ok(BoardsModel { version, known, loaded: None });
             }
             let (known, loaded) = match spec.is_loaded() {
                 true => {
                     let (known, loaded) =
-                        KnownModel::load(spec, &shared.engines, repository, &*shared.events)?;
+                        ModelEntry::load(spec, &shared.engines, repository, &*shared.events)?;
                     (known, Some(loaded))
                 }
-                false => (KnownModel::of_seat(spec, repository)?, None),
+                false => (ModelEntry::of_seat(spec, repository)?, None),
             };
             let measured = measured.as_ref().map(|measured| Arc::clone(&measured[index]));
             // A model that no stream uses was probed, and is not kept in memory.
             let loaded = loaded.filter(|_| used.contains(&index));
-            let known = KnownModel { measured, generation: version.generation, ..known };
+            let known = ModelEntry { measured, generation: version.generation, ..known };
             Ok(BoardsModel { version, known, loaded })
         };
         let wanted = board.models.iter().enumerate().take_while(|_| !shared.stop.requested());
@@ -491,15 +491,15 @@ impl Models {
         self.all.iter().map(|model| model.version).collect()
     }
 
-    fn known(&self) -> Vec<&KnownModel> {
+    fn known(&self) -> Vec<&ModelEntry> {
         self.all.iter().map(|model| &model.known).collect()
     }
 
-    fn known_with_ids(&self) -> Vec<(ModelId, &KnownModel)> {
+    fn known_with_ids(&self) -> Vec<(ModelId, &ModelEntry)> {
         self.all.iter().map(|model| (model.version.id, &model.known)).collect()
     }
 
-    fn into_known(self) -> BTreeMap<ModelId, KnownModel> {
+    fn into_known(self) -> BTreeMap<ModelId, ModelEntry> {
         self.all.into_iter().map(|model| (model.version.id, model.known)).collect()
     }
 
@@ -530,7 +530,7 @@ impl BoardsModel {
     /// Binds the model for a lane that does not hold it, or holds an earlier generation.
     fn bind(&mut self, scratch: Option<&Scratch>, context: &Context) -> Result<BoundPlan, Faults> {
         let local = self.known.spec.is_loaded().then(|| self.bind_here(scratch, context)).transpose()?;
-        let KnownModel { spec, .. } = &self.known;
+        let ModelEntry { spec, .. } = &self.known;
         let plan = match (local, &spec.seat) {
             (Some(plan), None) => plan,
             (local, seat) => {
@@ -551,7 +551,7 @@ impl BoardsModel {
         let Context { shared, repository, .. } = context;
         if self.loaded.is_none() {
             let (now, again) =
-                KnownModel::load(&self.known.spec, &shared.engines, repository, &*shared.events)?;
+                ModelEntry::load(&self.known.spec, &shared.engines, repository, &*shared.events)?;
             if now.origin != self.known.origin {
                 return Err(PrepareError::FilesChanged { model: self.known.names.name.clone() }.into());
             }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use orinoco_board::Board;
 
-use crate::known::KnownModel;
+use crate::model_entry::ModelEntry;
 use crate::model_version::{LanePlan, ModelVersion};
 use crate::placement::LaneViews;
 use crate::planning::{Measured, model_needs};
@@ -62,7 +62,7 @@ pub(crate) fn replacements(
 }
 
 /// Whether the results of two models differ in values only, so that trackers and sinks can continue with the new ones.
-pub(crate) fn have_same_results(old: &KnownModel, new: &KnownModel) -> bool {
+pub(crate) fn have_same_results(old: &ModelEntry, new: &ModelEntry) -> bool {
     let has_state = old.has_state || new.has_state;
     !has_state
         && old.kind == new.kind
@@ -84,7 +84,7 @@ mod tests {
     fn a_model_that_gives_other_results_replaces_none() {
         let model = known(&demo_model());
         assert!(have_same_results(&model, &model));
-        let other = |change: &dyn Fn(&mut KnownModel)| {
+        let other = |change: &dyn Fn(&mut ModelEntry)| {
             let mut other = model.clone();
             change(&mut other);
             have_same_results(&model, &other) || have_same_results(&other, &model)

@@ -25,8 +25,8 @@ use crate::areas::LaneAreas;
 use crate::ended::{EndedModels, EndedStream, EndedStreams};
 use crate::governor::GovernorThread;
 use crate::joining::{Joiner, RunningStream, reported_when_dropped};
-use crate::known::KnownModel;
 use crate::memory::{peak_bytes, resident_bytes};
+use crate::model_entry::ModelEntry;
 use crate::model_version::LanePlan;
 use crate::monitor::{ListedStream, Monitor};
 use crate::outputs::TakenFiles;
@@ -62,7 +62,7 @@ pub(crate) struct Shell {
     watcher: SyncSender<Progress>,
     /// Whether the run ends when no output has a reader any more.
     end_unread: bool,
-    board: RunningBoard<KnownModel>,
+    board: RunningBoard<ModelEntry>,
     ended_models: EndedModels,
     /// Scratch areas of lanes, if the board has a budget.
     areas: LaneAreas,
@@ -481,7 +481,7 @@ impl Shell {
     }
 
     /// Keeps the figures of models that are not used any more.
-    fn end_models(&mut self, models: impl IntoIterator<Item = (ModelId, KnownModel)>) {
+    fn end_models(&mut self, models: impl IntoIterator<Item = (ModelId, ModelEntry)>) {
         for (id, known) in models {
             let (energy_per_image, energy_j) = energy_of_model(&self.monitor.readings().latest(), id);
             self.monitor.directory_mut().remove_model(id);

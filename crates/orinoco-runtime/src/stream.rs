@@ -11,7 +11,7 @@ use orinoco_media::FrameMemory;
 use orinoco_pipeline::{ObjectSelection, Sink, Step};
 
 use crate::checks::{check_source, object_classes};
-use crate::known::KnownModel;
+use crate::model_entry::ModelEntry;
 use crate::outputs::OpenSink;
 use crate::readers::OutputReader;
 use crate::shared::collect;
@@ -41,7 +41,7 @@ impl OpenStream {
         spec: &BoardStream,
         outputs: Vec<OpenSink>,
         lane: usize,
-        models: &[(ModelId, &KnownModel)],
+        models: &[(ModelId, &ModelEntry)],
         clock: &Arc<dyn Clock>,
     ) -> Result<Self, Faults> {
         check_source(spec)?;
@@ -76,7 +76,7 @@ impl OpenStream {
 }
 
 /// Makes the step of one model in a stream.
-fn step(model: usize, stream: &BoardStream, models: &[(ModelId, &KnownModel)]) -> Result<Step, Diagnosis> {
+fn step(model: usize, stream: &BoardStream, models: &[(ModelId, &ModelEntry)]) -> Result<Step, Diagnosis> {
     let (id, known) = models[model];
     let spec = &known.spec;
     let Some(on) = &spec.on else { return Ok(Step { model: id, on: None }) };

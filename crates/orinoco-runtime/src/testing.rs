@@ -15,7 +15,7 @@ use orinoco_telemetry::{Event, EventSink, SourceState, Telemetry};
 use orinoco_uri::SourceUri;
 use orinoco_vision::HeadKind;
 
-use crate::known::{KnownModel, Origin};
+use crate::model_entry::{ModelEntry, Origin};
 use crate::outputs::{ExistingOutputs, TakenFiles};
 use crate::prepare::Context;
 use crate::seats::{NoSeats, ServedModels};
@@ -71,14 +71,14 @@ pub(crate) fn board(lanes: usize, streams: &[(&str, &str)]) -> Board {
 }
 
 /// Makes a known model from its folder; no engine has loaded it.
-pub(crate) fn known(folder: &str) -> KnownModel {
+pub(crate) fn known(folder: &str) -> ModelEntry {
     let spec = BoardModel::new("m", folder);
     let origin = Origin::of(&spec, &repository()).expect("it is described");
     let summary = r#"{"name": "m", "file": "", "engine": "none", "engine_version": "", "batch": 1,
                       "pictures": 0, "replays": 0, "stages": [], "refused": []}"#;
     let summary = serde_json::from_str(summary).expect("it is one");
     let names = Arc::new(ModelNames { name: "m".to_owned(), engine: "none", labels: Vec::new() });
-    KnownModel {
+    ModelEntry {
         spec,
         summary,
         names,

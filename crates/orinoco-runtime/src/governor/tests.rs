@@ -26,9 +26,9 @@ const MODE: &str = "var/lib/nvpmodel/status";
 
 /// Events as text.
 #[derive(Default)]
-struct Seen(Mutex<Vec<String>>);
+struct EventTexts(Mutex<Vec<String>>);
 
-impl EventSink for Seen {
+impl EventSink for EventTexts {
     fn emit(&self, event: Event) {
         let text = match event {
             Event::GovernorReady { actuators } => format!("ready {actuators}"),
@@ -46,7 +46,7 @@ impl EventSink for Seen {
 struct Rig {
     dir: tempfile::TempDir,
     monitor: Monitor,
-    events: Arc<Seen>,
+    events: Arc<EventTexts>,
     driver: Option<Driver>,
     /// Receiver of the driver's actions, which the supervisor has in a run.
     actions: Receiver<RunAction>,
@@ -82,7 +82,7 @@ impl Rig {
         let clock = Arc::new(MonotonicClock::default());
         let log = Arc::new(EventLog::new(Arc::new(crate::Quiet), clock.clone()));
         let monitor = Monitor::new(clock, Telemetry::default(), log, "test");
-        let events = Arc::new(Seen::default());
+        let events = Arc::new(EventTexts::default());
         let spec = spec(&dir, actuators);
         let (sender, actions) = channel();
         let driver = Driver::new(spec, None, monitor.clone(), events.clone(), sender);

@@ -72,7 +72,7 @@ pub(super) struct Run<'s> {
     // Observations of the run.
     pub(super) asked: BTreeMap<u64, Nanos>,
     answers: Answers,
-    pub(super) seen: Seen,
+    pub(super) seen: Observations,
     pub(super) resource: Resource,
     roles: Vec<Option<Role>>,
     free: Vec<Task>,
@@ -80,7 +80,7 @@ pub(super) struct Run<'s> {
 
 /// Observed events of a run.
 #[derive(Debug, Default)]
-pub(super) struct Seen {
+pub(super) struct Observations {
     pub(super) answered: u64,
     pub(super) applied: u64,
     pub(super) refused: u64,
@@ -151,7 +151,7 @@ impl<'s> Run<'s> {
             next_reload: 0,
             asked: BTreeMap::new(),
             answers: Arc::default(),
-            seen: Seen::default(),
+            seen: Observations::default(),
             resource: Resource::default(),
             roles: vec![Some(Role::Supervisor)],
             free: Vec::new(),

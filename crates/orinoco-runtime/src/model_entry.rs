@@ -1,4 +1,4 @@
-//! Known models of a run: their figures for the summary, and the files from which they were made.
+//! Models of a run: their figures for the summary, and the files from which they were made.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -21,9 +21,9 @@ use crate::{BoardEngines, LoadedModel, load_model};
 /// Name that stands for the engine of a model that another seat executes.
 const SEAT_ENGINE: &str = "cluster";
 
-/// Model for which an engine was probed, with its figures for the summary.
+/// Model of a board: one for which an engine was probed, or one that another seat executes. It has the figures for the summary.
 #[derive(Clone)]
-pub(crate) struct KnownModel {
+pub(crate) struct ModelEntry {
     pub(crate) spec: BoardModel,
     pub(crate) summary: ModelSummary,
     pub(crate) names: Arc<ModelNames>,
@@ -38,13 +38,13 @@ pub(crate) struct KnownModel {
     pub(crate) measured: Option<Arc<Measured>>,
 }
 
-impl AsRef<BoardModel> for KnownModel {
+impl AsRef<BoardModel> for ModelEntry {
     fn as_ref(&self) -> &BoardModel {
         &self.spec
     }
 }
 
-impl KnownModel {
+impl ModelEntry {
     /// Describes a model that another seat executes, and that this board does not load.
     pub(crate) fn of_seat(spec: &BoardModel, repository: &Repository) -> Result<Self, Faults> {
         let origin = Origin::of(spec, repository)?;
@@ -174,7 +174,7 @@ mod tests {
         fs::write(dir.path().join("model.toml"), text).expect("written");
         let spec = BoardModel::new("m", dir.path().display().to_string());
         assert!(Origin::of(&spec, &repository()).is_ok(), "it is not read");
-        let refused = KnownModel::load(&spec, &shared().engines, &repository(), &*shared().events);
+        let refused = ModelEntry::load(&spec, &shared().engines, &repository(), &*shared().events);
         let faults = refused.map(drop).expect_err("it is another file");
         assert_eq!(faults.as_slice()[0].code.id, codes::MODEL_HASH.id);
     }
