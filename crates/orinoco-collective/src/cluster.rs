@@ -354,14 +354,14 @@ impl Cluster {
     /// Connects with the other members of an epoch.
     fn assemble(&self, epoch: u32, members: SeatSet) -> Result<ClusterGroup, JoinError> {
         let shared = &self.shared;
-        let joining = shared.introduction(epoch, members, ASSEMBLY);
-        let mut links = shared.connect(&joining, members, |seat| shared.preference(seat))?;
+        let attempt = shared.introduction(epoch, members, ASSEMBLY);
+        let mut links = shared.connect(&attempt, members, |seat| shared.preference(seat))?;
         shared.lock().assembly = None;
         self.note_use(&links);
         let links = members.iter().map(|seat| std::mem::take(&mut links[seat])).collect();
         let place = self.place();
         let (keys, ips) = (shared.keys(members.iter()), shared.ips(members.iter()));
-        let joined = Joined { links, keys, ips, place: place.clone(), offer: joining.offer };
+        let joined = Joined { links, keys, ips, place: place.clone(), offer: attempt.offer };
         let rank = members.rank_of(shared.own).expect("this seat is a member");
         let of_ranks = members.iter().collect();
         let seats = Seats { shared: Arc::clone(shared), epoch, of_ranks, place };

@@ -11,10 +11,10 @@
 mod agreement;
 mod arm;
 mod cores;
+mod heartbeat;
 #[cfg(all(test, shuttle))]
 mod interleavings;
 mod join;
-mod life;
 mod limits;
 mod member;
 mod messages;
@@ -45,7 +45,7 @@ use crate::{
     CollectiveError, Communicator, Element, FailureCause, FlightRecord, JoinError, ReduceOp, Statistics,
 };
 use agreement::Agreement;
-use life::Life;
+use heartbeat::Heartbeat;
 use member::Member;
 use operations::{
     AllGather, AllReduce, AllToAll, Broadcast, Gather, Pieces, Reduce, ReduceScatter, Scatter, TwoShot,
@@ -86,7 +86,7 @@ pub struct ShmGroup {
     waiting: Waiting,
     /// This rank's part in making a smaller group, once it was called for.
     shrinking: Option<Box<Agreement>>,
-    _life: Life,
+    _heartbeat: Heartbeat,
 }
 
 /// An operation that ended on this rank before all others were seen to have begun it.
@@ -140,11 +140,17 @@ impl ShmGroup {
         ranks: usize,
         settings: Settings,
     ) -> Self {
-        let life = Life::start(Arc::clone(&segment), rank, settings.silence);
-        Self { path: absolute, ..Self::new(segment, rank, ranks, settings, life) }
+        let heartbeat = Heartbeat::start(Arc::clone(&segment), rank, settings.silence);
+        Self { path: absolute, ..Self::new(segment, rank, ranks, settings, heartbeat) }
     }
 
-    fn new(segment: Arc<Segment>, rank: usize, ranks: usize, settings: Settings, life: Life) -> Self {
+    fn new(
+        segment: Arc<Segment>,
+        rank: usize,
+        ranks: usize,
+        settings: Settings,
+        heartbeat: Heartbeat,
+    ) -> Self {
         let processes = (0..ranks).map(|rank| segment.pulse(rank).process.load(Ordering::Relaxed));
         let cores = cores::count(processes);
         Self {
@@ -158,9 +164,9 @@ impl ShmGroup {
             exchanges: 0,
             messages: vec![PieceCounts::default(); ranks],
             single_copy_bytes: None,
-            waiting: Waiting::new(rank, ranks, cores, settings, life.clock_ms()),
+            waiting: Waiting::new(rank, ranks, cores, settings, heartbeat.clock_ms()),
             shrinking: None,
-            _life: life,
+            _heartbeat: heartbeat,
         }
     }
 

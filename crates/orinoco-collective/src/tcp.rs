@@ -41,7 +41,7 @@ pub(crate) use bundle::Bundle;
 pub(crate) use connection::Connection;
 pub(crate) use contacts::Contacts;
 pub(crate) use hello::{Answer, ClusterHello, EPOCH, Hello, Use};
-pub(crate) use join::{Joined, Joining, Links, PeerLinks, Place, digest};
+pub(crate) use join::{JoinAttempt, Joined, Links, PeerLinks, Place, digest};
 pub(crate) use lobby::Lobby;
 pub(crate) use offer::Offer;
 pub(crate) use packet_link::PacketLink;

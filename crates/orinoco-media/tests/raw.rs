@@ -28,9 +28,9 @@ fn source(uri: &str, reader: impl Read + Send + 'static) -> RawSource {
 }
 
 /// Descriptor and bytes of each frame, and the fault with which the source ended.
-type Seen = (Vec<(FrameDesc, Vec<u8>)>, Option<Diagnosis>);
+type SourceOutput = (Vec<(FrameDesc, Vec<u8>)>, Option<Diagnosis>);
 
-fn read(source: &mut dyn Source) -> Seen {
+fn read(source: &mut dyn Source) -> SourceOutput {
     let begin = Instant::now();
     let mut frames = Vec::new();
     source.open().expect("it opens");

@@ -13,7 +13,7 @@ use super::shared::{Shared, State};
 use crate::clock::pause;
 use crate::message::MessageSettings;
 use crate::split::divide;
-use crate::tcp::{Connection, Joined, Joining, Links, PeerLinks, Place, Use};
+use crate::tcp::{Connection, JoinAttempt, Joined, Links, PeerLinks, Place, Use};
 use crate::{Communicator, JoinError, KeyError};
 
 /// Numbers of groups that are split off have this bit, and those of epochs do not.
@@ -27,35 +27,35 @@ impl Shared {
     /// Connects this seat with the other members of an assembly, which its state has. Returns the connections by seat.
     pub(super) fn connect(
         &self,
-        joining: &Joining,
+        attempt: &JoinAttempt,
         members: SeatSet,
         addresses: impl Fn(usize) -> Vec<SocketAddr>,
     ) -> Result<Links, JoinError> {
         let mut links: Links = (0..self.list.seats.len()).map(|_| PeerLinks::default()).collect();
         for seat in members.iter().take_while(|seat| *seat < self.own) {
             let addresses = addresses(seat);
-            for (purpose, number) in joining.connections() {
-                let connection = self.dial_member(joining, (purpose, number), seat, &addresses)?;
+            for (purpose, number) in attempt.connections() {
+                let connection = self.dial_member(attempt, (purpose, number), seat, &addresses)?;
                 links[seat].add(purpose, number, connection);
             }
         }
-        for (seat, arrived) in self.arrivals(joining)?.into_iter().enumerate().skip(self.own + 1) {
+        for (seat, arrived) in self.arrivals(attempt)?.into_iter().enumerate().skip(self.own + 1) {
             links[seat] = arrived;
         }
         Ok(links)
     }
 
     /// Waits for the connections of higher members.
-    fn arrivals(&self, joining: &Joining) -> Result<Links, JoinError> {
+    fn arrivals(&self, attempt: &JoinAttempt) -> Result<Links, JoinError> {
         loop {
             let mut state = self.lock();
-            let assembly = state.assembly(joining.epoch);
+            let assembly = state.assembly(attempt.epoch);
             let assembly = assembly.ok_or(JoinError::OtherEpoch { rank: self.own })?;
-            let Some(missing) = assembly.missing(self.own, joining.tcp_connections) else {
+            let Some(missing) = assembly.missing(self.own, attempt.tcp_connections) else {
                 return Ok(std::mem::take(&mut assembly.arrived));
             };
-            let is_late = joining.rest().is_zero().then_some(missing);
-            if let Some(rank) = self.given_up_for(&state, joining.epoch, missing).or(is_late) {
+            let is_late = attempt.rest().is_zero().then_some(missing);
+            if let Some(rank) = self.given_up_for(&state, attempt.epoch, missing).or(is_late) {
                 return Err(JoinError::OtherEpoch { rank });
             }
             drop(state);
@@ -66,7 +66,7 @@ impl Shared {
     /// Connects with a lower member at the first of these addresses at which it answers. It may not know yet that the epoch has begun.
     fn dial_member(
         &self,
-        joining: &Joining,
+        attempt: &JoinAttempt,
         (purpose, number): (Use, u16),
         seat: usize,
         addresses: &[SocketAddr],
@@ -75,7 +75,7 @@ impl Shared {
         let mut address = next.next().expect("a seat has an address");
         let mut closed = 0;
         loop {
-            let dialled = joining.try_dial(purpose, number, seat, *address);
+            let dialled = attempt.try_dial(purpose, number, seat, *address);
             let is_early = match dialled {
                 Err(JoinError::OtherEpoch { .. }) => true,
                 // Its daemon shows connections out when too many strangers come.
@@ -89,10 +89,10 @@ impl Shared {
                 }
                 _ => false,
             };
-            if !is_early || joining.rest().is_zero() {
+            if !is_early || attempt.rest().is_zero() {
                 return dialled;
             }
-            if let Some(rank) = self.given_up_for(&self.lock(), joining.epoch, seat) {
+            if let Some(rank) = self.given_up_for(&self.lock(), attempt.epoch, seat) {
                 return Err(JoinError::OtherEpoch { rank });
             }
             pause(RETRY);
@@ -136,15 +136,15 @@ impl Seats {
         let seats: Vec<usize> = part.members.iter().map(|member| self.of_ranks[member.rank]).collect();
         let (shared, members) = (&*self.shared, seats.iter().copied().collect::<SeatSet>());
         let number = u32::from_le_bytes(*part.members[0].offer) | SPLIT_BIT;
-        let joining = shared.introduction(number, members, settings.deadline);
+        let attempt = shared.introduction(number, members, settings.deadline);
         let expected =
             Expected::new(shared, Assembly::new(number, self.epoch, members, shared.list.seats.len()));
-        let links = shared.connect(&joining, members, |seat| shared.preference_in_epoch(seat));
+        let links = shared.connect(&attempt, members, |seat| shared.preference_in_epoch(seat));
         drop(expected);
-        let mut links = links.map_err(|why| by_rank(why, &joining, &seats))?;
+        let mut links = links.map_err(|why| by_rank(why, &attempt, &seats))?;
         let links = seats.iter().map(|seat| std::mem::take(&mut links[*seat])).collect();
         let (keys, ips) = (shared.keys(seats.iter().copied()), shared.ips(seats.iter().copied()));
-        let joined = Joined { links, keys, ips, place: self.place.clone(), offer: joining.offer };
+        let joined = Joined { links, keys, ips, place: self.place.clone(), offer: attempt.offer };
         Ok(Some((joined, part.rank, Self { of_ranks: seats, ..self.clone() })))
     }
 }
@@ -157,7 +157,7 @@ fn choose_number() -> Result<((), Zeroizing<[u8; 4]>), JoinError> {
 }
 
 /// Error of the new group, which has these seats as ranks, if not all of them could be connected with.
-fn by_rank(why: JoinError, joining: &Joining, seats: &[usize]) -> JoinError {
+fn by_rank(why: JoinError, attempt: &JoinAttempt, seats: &[usize]) -> JoinError {
     let rank = |seat: usize| seats.iter().position(|member| *member == seat).unwrap_or(seat);
     match why {
         JoinError::Missing { missing, at, waited, turned_away, other_version } => {
@@ -167,7 +167,7 @@ fn by_rank(why: JoinError, joining: &Joining, seats: &[usize]) -> JoinError {
         JoinError::OtherEpoch { rank: seat } => JoinError::Missing {
             missing: vec![rank(seat)],
             at: "the new group".to_owned(),
-            waited: joining.deadline - joining.rest(),
+            waited: attempt.deadline - attempt.rest(),
             turned_away: 0,
             other_version: None,
         },

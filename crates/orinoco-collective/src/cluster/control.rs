@@ -291,8 +291,8 @@ fn measure(shared: &Shared, seat: usize, due: impl IntoIterator<Item = usize>) {
 fn dial_first(shared: &Shared, seat: usize) -> Result<Connection, String> {
     let mut faults = Vec::new();
     for address in shared.preference(seat) {
-        let joining = shared.introduction(0, SeatSet::default(), ATTEMPT);
-        match joining.try_dial(Use::Membership, 0, seat, address) {
+        let attempt = shared.introduction(0, SeatSet::default(), ATTEMPT);
+        match attempt.try_dial(Use::Membership, 0, seat, address) {
             Ok(connection) => return Ok(connection),
             Err(why) => faults.push(describe(&why, address)),
         }

@@ -71,8 +71,8 @@ impl Request {
 pub(super) fn measure(shared: &Shared, seat: usize, address: SocketAddr) -> SeatLink {
     let link =
         |local, figures| SeatLink { local, peer: address.ip().to_canonical(), figures, is_used: false };
-    let joining = shared.introduction(0, SeatSet::default(), CONNECT_TIME);
-    let connection = match joining.try_dial(Use::Probe, 0, seat, address) {
+    let attempt = shared.introduction(0, SeatSet::default(), CONNECT_TIME);
+    let connection = match attempt.try_dial(Use::Probe, 0, seat, address) {
         Ok(connection) => connection,
         Err(why) => return link(None, Err(describe(&why, address))),
     };

@@ -15,7 +15,7 @@ use super::seats::SeatSet;
 use crate::JoinError;
 use crate::clock::Ticks;
 use crate::security::{KeyPair, Keys};
-use crate::tcp::{Answer, ClusterHello, Connection, Hello, Joining, Offer, PortSharing, Use, raise};
+use crate::tcp::{Answer, ClusterHello, Connection, Hello, JoinAttempt, Offer, PortSharing, Use, raise};
 
 pub(super) struct Shared {
     pub(super) own: usize,
@@ -99,8 +99,8 @@ impl Shared {
     }
 
     /// This seat as it introduces itself in an epoch or a group with this number, or outside of both with number 0 and no members.
-    pub(super) fn introduction(&self, number: u32, members: SeatSet, deadline: Duration) -> Joining {
-        Joining {
+    pub(super) fn introduction(&self, number: u32, members: SeatSet, deadline: Duration) -> JoinAttempt {
+        JoinAttempt {
             offer: Offer::OURS,
             rank: self.own,
             ranks: self.list.seats.len(),

@@ -11,7 +11,7 @@ use rustix::io::{Errno, retry_on_intr};
 
 use super::layout::{Layout, MAGIC};
 use super::mapping::Mapping;
-use super::meeting::{Joining, Meetings};
+use super::meeting::{JoinAttempt, Meetings};
 use super::settings::PcieSettings;
 use super::window::Window;
 use super::window_ring::Rings;
@@ -62,8 +62,8 @@ pub(super) fn join(
         let met = check(&file, path, rank, &keys).and_then(|()| {
             let (window, layout) = map(&file, path, rank, ranks)?;
             let (keys, nonce) = (keys.clone(), nonce()?);
-            let joining = Joining { path, rank, ranks, layout, keys, settings: digest, nonce };
-            meet(joining, window, &file, start, deadline)
+            let attempt = JoinAttempt { path, rank, ranks, layout, keys, settings: digest, nonce };
+            meet(attempt, window, &file, start, deadline)
         });
         // Nobody comes any more, and the mapping lives without its name.
         let removed = if is_new && !is_removed(&file, path) { fs::remove_file(path) } else { Ok(()) };
@@ -191,14 +191,14 @@ fn check(file: &File, path: &Path, rank: usize, keys: &Keys) -> Result<(), JoinE
 
 /// Meets all other ranks in a window.
 fn meet(
-    joining: Joining<'_>,
+    attempt: JoinAttempt<'_>,
     window: Mapping,
     file: &File,
     start: Ticks,
     deadline: Duration,
 ) -> Result<MeetingEnd, JoinError> {
-    let (path, rank) = (joining.path, joining.rank);
-    let mut meetings = Meetings::begin(joining, &window);
+    let (path, rank) = (attempt.path, attempt.rank);
+    let mut meetings = Meetings::begin(attempt, &window);
     loop {
         let absent = meetings.step(&window)?;
         if absent.is_empty() {

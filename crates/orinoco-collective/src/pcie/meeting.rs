@@ -19,8 +19,8 @@ const ANSWER_BYTES: usize = 1 + HANDSHAKE_BYTES;
 /// Said when a rank has met all others.
 const READY: u8 = 0x52;
 
-/// A rank that comes to a meeting.
-pub(super) struct Joining<'a> {
+/// Attempt of a rank to join a group, in which it meets all others.
+pub(super) struct JoinAttempt<'a> {
     /// The window, for errors.
     pub(super) path: &'a Path,
     pub(super) rank: usize,
@@ -35,20 +35,20 @@ pub(super) struct Joining<'a> {
 
 /// Meetings of a rank with all others.
 pub(super) struct Meetings<'a> {
-    joining: Joining<'a>,
+    attempt: JoinAttempt<'a>,
     all: Vec<Meeting>,
     is_ready: bool,
 }
 
 impl<'a> Meetings<'a> {
     /// Says hello to all other ranks.
-    pub(super) fn begin(joining: Joining<'a>, window: &impl Window) -> Self {
-        let peers = (0..joining.ranks).filter(|peer| *peer != joining.rank);
-        let all: Vec<Meeting> = peers.map(|peer| Meeting::new(&joining, peer)).collect();
+    pub(super) fn begin(attempt: JoinAttempt<'a>, window: &impl Window) -> Self {
+        let peers = (0..attempt.ranks).filter(|peer| *peer != attempt.rank);
+        let all: Vec<Meeting> = peers.map(|peer| Meeting::new(&attempt, peer)).collect();
         for meeting in &all {
-            meeting.own.leave(window, joining.layout.hello(joining.rank, meeting.peer));
+            meeting.own.leave(window, attempt.layout.hello(attempt.rank, meeting.peer));
         }
-        Self { joining, all, is_ready: false }
+        Self { attempt, all, is_ready: false }
     }
 
     /// Goes on as far as the other ranks have come. Returns those that are missing; none are when all have met.
@@ -59,7 +59,7 @@ impl<'a> Meetings<'a> {
         if !self.is_ready {
             let mut missing = Vec::new();
             for meeting in &mut self.all {
-                if !meeting.meet(&self.joining, window)? {
+                if !meeting.meet(&self.attempt, window)? {
                     missing.push(meeting.peer);
                 }
             }
@@ -73,7 +73,7 @@ impl<'a> Meetings<'a> {
         }
         let mut missing = Vec::new();
         for meeting in &mut self.all {
-            if !meeting.is_ready(&self.joining, window)? {
+            if !meeting.is_ready(&self.attempt, window)? {
                 missing.push(meeting.peer);
             }
         }
@@ -87,7 +87,7 @@ impl<'a> Meetings<'a> {
 
     /// Rings with each rank, when all have met; none for this rank itself.
     pub(super) fn finish(self) -> Vec<Option<Rings>> {
-        let mut rings: Vec<Option<Rings>> = (0..self.joining.ranks).map(|_| None).collect();
+        let mut rings: Vec<Option<Rings>> = (0..self.attempt.ranks).map(|_| None).collect();
         for meeting in self.all {
             rings[meeting.peer] = meeting.rings;
         }
@@ -131,30 +131,30 @@ enum Stage {
 }
 
 impl Meeting {
-    fn new(joining: &Joining<'_>, peer: usize) -> Self {
+    fn new(attempt: &JoinAttempt<'_>, peer: usize) -> Self {
         let number = |number: usize| u32::try_from(number).expect("few ranks, and rings of 256 KiB at most");
         let own = Hello {
-            security: joining.keys.code(),
+            security: attempt.keys.code(),
             epoch: EPOCH,
-            ranks: number(joining.ranks),
-            from: number(joining.rank),
+            ranks: number(attempt.ranks),
+            from: number(attempt.rank),
             to: number(peer),
-            ring_bytes: number(joining.layout.ring_bytes),
-            nonce: joining.nonce,
+            ring_bytes: number(attempt.layout.ring_bytes),
+            nonce: attempt.nonce,
             echo: 0,
-            settings: joining.settings,
+            settings: attempt.settings,
         };
         Self { peer, own, rings: None, is_open: false, stage: Stage::Hello, bytes: Vec::new() }
     }
 
     /// Goes on until the rank is met. Returns whether it is.
-    fn meet(&mut self, joining: &Joining<'_>, window: &impl Window) -> Result<bool, JoinError> {
+    fn meet(&mut self, attempt: &JoinAttempt<'_>, window: &impl Window) -> Result<bool, JoinError> {
         loop {
             let awaited = match &self.stage {
                 Stage::Hello => {
-                    let Some(found) = self.listen(joining, window) else { return Ok(false) };
+                    let Some(found) = self.listen(attempt, window) else { return Ok(false) };
                     self.check(&found)?;
-                    self.open(joining, window, &found);
+                    self.open(attempt, window, &found);
                     continue;
                 }
                 Stage::Request(_) => HANDSHAKE_BYTES,
@@ -162,16 +162,16 @@ impl Meeting {
                 Stage::Confirmation(_) => CONFIRMATION_BYTES,
                 Stage::Readiness | Stage::Nothing => return Ok(true),
             };
-            if !self.receive(joining, window, awaited)? {
+            if !self.receive(attempt, window, awaited)? {
                 return Ok(false);
             }
-            self.answer(joining, window)?;
+            self.answer(attempt, window)?;
         }
     }
 
     /// Looks for the other rank's hello, and repeats its nonce. Returns the hello once it repeats this rank's nonce.
-    fn listen(&mut self, joining: &Joining<'_>, window: &impl Window) -> Option<Hello> {
-        let Joining { rank, layout, .. } = joining;
+    fn listen(&mut self, attempt: &JoinAttempt<'_>, window: &impl Window) -> Option<Hello> {
+        let JoinAttempt { rank, layout, .. } = attempt;
         // It may be left of an earlier group, in which that rank still is.
         let found = Hello::find(window, layout.hello(self.peer, *rank))?;
         if (found.from, found.to) != (self.own.to, self.own.from) || found.nonce == 0 {
@@ -203,8 +203,8 @@ impl Meeting {
     }
 
     /// Opens the rings, and begins the handshake if there are keys.
-    fn open(&mut self, joining: &Joining<'_>, window: &impl Window, found: &Hello) {
-        let Joining { rank, layout, keys, .. } = joining;
+    fn open(&mut self, attempt: &JoinAttempt<'_>, window: &impl Window, found: &Hello) {
+        let JoinAttempt { rank, layout, keys, .. } = attempt;
         let peer = self.peer;
         // The rank is in no earlier group any more, to which these words would be damage.
         for word in layout.words(*rank, peer) {
@@ -229,9 +229,9 @@ impl Meeting {
     }
 
     /// Goes on after the bytes of a stage have come.
-    fn answer(&mut self, joining: &Joining<'_>, window: &impl Window) -> Result<(), JoinError> {
+    fn answer(&mut self, attempt: &JoinAttempt<'_>, window: &impl Window) -> Result<(), JoinError> {
         let bytes = std::mem::take(&mut self.bytes);
-        let Joining { rank, path, .. } = joining;
+        let JoinAttempt { rank, path, .. } = attempt;
         let wrong_key = || JoinError::WrongKey { rank: self.peer, path: path.to_path_buf() };
         match std::mem::replace(&mut self.stage, Stage::Readiness) {
             Stage::Request(mut handshake) => {
@@ -267,10 +267,10 @@ impl Meeting {
     }
 
     /// Whether the other rank has met all, too.
-    fn is_ready(&mut self, joining: &Joining<'_>, window: &impl Window) -> Result<bool, JoinError> {
-        if matches!(self.stage, Stage::Readiness) && self.receive(joining, window, 1)? {
+    fn is_ready(&mut self, attempt: &JoinAttempt<'_>, window: &impl Window) -> Result<bool, JoinError> {
+        if matches!(self.stage, Stage::Readiness) && self.receive(attempt, window, 1)? {
             if self.bytes != [READY] {
-                return Err(self.garbled(joining));
+                return Err(self.garbled(attempt));
             }
             self.stage = Stage::Nothing;
         }
@@ -287,12 +287,12 @@ impl Meeting {
     /// Receives so many bytes. Returns whether all have come.
     fn receive(
         &mut self,
-        joining: &Joining<'_>,
+        attempt: &JoinAttempt<'_>,
         window: &impl Window,
         awaited: usize,
     ) -> Result<bool, JoinError> {
         // So far its words may be those of an earlier group. They are written in order.
-        let [.., last] = joining.layout.words(self.peer, joining.rank);
+        let [.., last] = attempt.layout.words(self.peer, attempt.rank);
         self.is_open = self.is_open || (window.load(last) >> 32) as u32 == tag(&self.own);
         if !self.is_open {
             return Ok(false);
@@ -302,7 +302,7 @@ impl Meeting {
             match self.ends().incoming.read(window, &mut bytes[..rest]) {
                 Moved::Bytes(count) => self.bytes.extend_from_slice(&bytes[..count]),
                 Moved::Later => return Ok(false),
-                Moved::Closed | Moved::Damaged => return Err(self.garbled(joining)),
+                Moved::Closed | Moved::Damaged => return Err(self.garbled(attempt)),
             }
         }
         Ok(true)
@@ -312,7 +312,7 @@ impl Meeting {
         &mut self.rings.as_mut().expect("rings that are open").messages
     }
 
-    fn garbled(&self, joining: &Joining<'_>) -> JoinError {
-        JoinError::Garbled { rank: self.peer, path: joining.path.to_path_buf() }
+    fn garbled(&self, attempt: &JoinAttempt<'_>) -> JoinError {
+        JoinError::Garbled { rank: self.peer, path: attempt.path.to_path_buf() }
     }
 }

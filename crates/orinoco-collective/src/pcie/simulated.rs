@@ -11,7 +11,7 @@ use orinoco_core::{Nanos, Rng};
 use orinoco_sim::{Simulator, Task, check_seeds};
 
 use super::layout::Layout;
-use super::meeting::{Joining, Meetings};
+use super::meeting::{JoinAttempt, Meetings};
 use super::posted::{Board, Bus, Order};
 use super::window_ring::{Ends, Ring, Rings};
 use crate::message::Moved;
@@ -209,7 +209,7 @@ fn meet_as(
         let nonce = simulator.rng().u64(1..);
         let meeting = meetings[rank].get_or_insert_with(|| {
             let (layout, keys, path) = (layout(ranks), keys[rank].clone(), Path::new("window"));
-            Meetings::begin(Joining { path, rank, ranks, layout, keys, settings: 7, nonce }, &board)
+            Meetings::begin(JoinAttempt { path, rank, ranks, layout, keys, settings: 7, nonce }, &board)
         });
         match meeting.step(&board) {
             Ok(missing) if missing.is_empty() => {

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::life::Watch;
+use super::heartbeat::Watch;
 use super::segment::Segment;
 use super::wait::{fail, failed};
 use crate::FailureCause;

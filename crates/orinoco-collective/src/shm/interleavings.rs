@@ -10,7 +10,7 @@ use std::time::Duration;
 use orinoco_sim::check_orders;
 use shuttle::thread;
 
-use super::life::Life;
+use super::heartbeat::Heartbeat;
 use super::segment::Segment;
 use super::sync::{Ordering, let_sleep_time_out};
 use super::wait::fail;
@@ -48,8 +48,8 @@ fn run<R: Send + 'static>(
     let body = Arc::new(body);
     let start = |rank: usize| {
         segment.pulse(rank).process.store(std::process::id(), Ordering::SeqCst);
-        let life = Life::without_thread(Arc::clone(&segment), rank);
-        let mut group = ShmGroup::new(Arc::clone(&segment), rank, setup.ranks, settings, life);
+        let heartbeat = Heartbeat::without_thread(Arc::clone(&segment), rank);
+        let mut group = ShmGroup::new(Arc::clone(&segment), rank, setup.ranks, settings, heartbeat);
         group.single_copy_bytes = setup.single_copy.then_some(SINGLE_COPY_BYTES);
         let body = Arc::clone(&body);
         thread::spawn(move || body(group))

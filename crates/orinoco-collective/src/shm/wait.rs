@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::Settings;
 use super::arm;
-use super::life::Watch;
+use super::heartbeat::Watch;
 use super::segment::{Line, Segment};
 use super::sync::{self, Ordering};
 use crate::call::Call;

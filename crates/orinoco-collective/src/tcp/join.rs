@@ -223,7 +223,7 @@ pub(super) fn join_with(
     ranks: usize,
     settings: &TcpSettings,
 ) -> Result<Joined, JoinError> {
-    let mut joining = Joining {
+    let mut attempt = JoinAttempt {
         offer,
         rank,
         ranks,
@@ -240,10 +240,10 @@ pub(super) fn join_with(
     match &settings.security {
         Security::Plaintext => {}
         Security::FileKey if !is_file => return Err(JoinError::NoKeyFile),
-        Security::FileKey if rank == 0 => joining.keys = Keys::Group(GroupKey::generate()?),
+        Security::FileKey if rank == 0 => attempt.keys = Keys::Group(GroupKey::generate()?),
         // It is read from the file, together with the address.
         Security::FileKey => {}
-        Security::GroupKey(key) => joining.keys = Keys::Group(key.clone()),
+        Security::GroupKey(key) => attempt.keys = Keys::Group(key.clone()),
         Security::KeyPairs { own, public } => {
             if public.len() != ranks {
                 return Err(JoinError::Keys { ranks, keys: public.len() });
@@ -251,38 +251,38 @@ pub(super) fn join_with(
             if public[rank] != own.public() {
                 return Err(JoinError::OwnKey { rank });
             }
-            joining.keys = Keys::Pairs { own: own.clone(), public: public.clone() };
+            attempt.keys = Keys::Pairs { own: own.clone(), public: public.clone() };
         }
     }
     let has_file_key = matches!(settings.security, Security::FileKey);
     let (mut lobby, addresses) = match rendezvous {
-        Rendezvous::SharedPorts(shared) => return joining.share_ports(shared),
+        Rendezvous::SharedPorts(shared) => return attempt.share_ports(shared),
         Rendezvous::List(addresses) => {
-            joining.check_all(addresses)?;
-            (joining.open(addresses[rank])?.0, addresses.clone())
+            attempt.check_all(addresses)?;
+            (attempt.open(addresses[rank])?.0, addresses.clone())
         }
         Rendezvous::Address(address) if rank == 0 => {
-            let (lobby, own) = joining.open(*address)?;
-            joining.publish_directory(lobby, own)?
+            let (lobby, own) = attempt.open(*address)?;
+            attempt.publish_directory(lobby, own)?
         }
-        Rendezvous::Address(address) => joining.ask_directory(*address)?,
-        Rendezvous::File(path) if rank == 0 => joining.meet_at(path, has_file_key)?,
+        Rendezvous::Address(address) => attempt.ask_directory(*address)?,
+        Rendezvous::File(path) if rank == 0 => attempt.meet_at(path, has_file_key)?,
         Rendezvous::File(path) => {
-            let meeting = joining.find_meeting(path)?;
+            let meeting = attempt.find_meeting(path)?;
             if has_file_key {
                 let foreign = || JoinError::Foreign {
                     path: path.clone(),
                     found: "an address without a key".to_owned(),
                 };
-                joining.keys = Keys::Group(meeting.key.ok_or_else(foreign)?);
+                attempt.keys = Keys::Group(meeting.key.ok_or_else(foreign)?);
             }
-            joining.ask_directory(meeting.address)?
+            attempt.ask_directory(meeting.address)?
         }
     };
     let place = Place::at(addresses[rank].ip());
     let routes: Vec<Route> = addresses.into_iter().map(Route::to).collect();
-    let links = joining.connect_all(&mut lobby, &routes)?;
-    Ok(Joined { links, keys: joining.keys, ips: ips(&routes), place, offer })
+    let links = attempt.connect_all(&mut lobby, &routes)?;
+    Ok(Joined { links, keys: attempt.keys, ips: ips(&routes), place, offer })
 }
 
 fn ips(routes: &[Route]) -> Vec<IpAddr> {
@@ -299,7 +299,7 @@ pub(super) fn join_listed(
 ) -> Result<Joined, JoinError> {
     let Listed { place, routes, rank, keys, number } = listed;
     lobby.set_keys(keys.clone());
-    let joining = Joining {
+    let attempt = JoinAttempt {
         offer: Offer::OURS,
         rank,
         ranks: routes.len(),
@@ -312,9 +312,9 @@ pub(super) fn join_listed(
         start: Ticks::now(),
         interrupt,
     };
-    routes.iter().try_for_each(|route| joining.check(&route.address))?;
-    let links = joining.connect_all(lobby, &routes)?;
-    Ok(Joined { links, keys: joining.keys, ips: ips(&routes), place, offer: joining.offer })
+    routes.iter().try_for_each(|route| attempt.check(&route.address))?;
+    let links = attempt.connect_all(lobby, &routes)?;
+    Ok(Joined { links, keys: attempt.keys, ips: ips(&routes), place, offer: attempt.offer })
 }
 
 /// Ranks on one machine have loopback addresses only, and ranks on several machines none. A rank that listens at all addresses of its
@@ -353,8 +353,8 @@ pub(crate) fn digest(settings: &MessageSettings) -> u32 {
     crc32c::crc32c(text.as_bytes())
 }
 
-/// One rank that joins a group, or a seat of a cluster that connects with others.
-pub(crate) struct Joining {
+/// Attempt of a rank to join a group, or of a seat of a cluster to connect with others.
+pub(crate) struct JoinAttempt {
     /// Minor version and capabilities of this rank.
     pub(crate) offer: Offer,
     /// This rank or seat.
@@ -374,7 +374,7 @@ pub(crate) struct Joining {
     pub(crate) interrupt: Option<Interrupt>,
 }
 
-impl Joining {
+impl JoinAttempt {
     pub(crate) fn rest(&self) -> Duration {
         match &self.interrupt {
             Some(is_interrupted) if is_interrupted() => Duration::ZERO,

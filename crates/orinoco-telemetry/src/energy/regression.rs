@@ -462,11 +462,11 @@ pub(super) struct Solution {
     system: System,
     noise: f64,
     powers: Vec<f64>,
-    clusters: Vec<Left>,
+    clusters: Vec<LeaveOneOut>,
 }
 
 /// A cluster, and the system without it.
-struct Left {
+struct LeaveOneOut {
     information: Symmetric,
     score: Vec<f64>,
     without: Option<Factor>,
@@ -554,7 +554,7 @@ impl Solution {
 }
 
 impl System {
-    fn leave_out(&self, cluster: Scatter, powers: &[f64]) -> Left {
+    fn leave_out(&self, cluster: Scatter, powers: &[f64]) -> LeaveOneOut {
         let expected = cluster.busy_busy.times(powers);
         let score = expected
             .iter()
@@ -564,6 +564,6 @@ impl System {
         let mut rest = self.sum.busy_busy.clone();
         rest.add(&self.prior, 1.0);
         rest.add(&cluster.busy_busy, -1.0);
-        Left { without: rest.factor(), information: cluster.busy_busy, score }
+        LeaveOneOut { without: rest.factor(), information: cluster.busy_busy, score }
     }
 }

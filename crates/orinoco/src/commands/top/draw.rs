@@ -15,7 +15,7 @@ use ratatui::widgets::{Paragraph, Wrap};
 
 use super::state::State;
 use crate::figures;
-use heights::Wanted;
+use heights::SectionRows;
 use parts::{BOLD, DIM, GOOD, HEIGHT_MIN, TITLE, WARNING, WIDTH_MIN, elide, gpu, health, memory, note};
 
 /// Line with the keys.
@@ -48,7 +48,7 @@ fn draw_waiting(frame: &mut Frame<'_>, state: &State) {
 fn draw_all(frame: &mut Frame<'_>, state: &State, status: &Status) {
     let note = note(state);
     let fixed = 3 + u16::from(note.is_some());
-    let wanted = Wanted {
+    let wanted = SectionRows {
         sensors: sensors::rows(status),
         streams: if state.is_local() { None } else { Some(status.streams.len().max(1)) },
         models: Some(status.models.len()).filter(|models| *models > 0),

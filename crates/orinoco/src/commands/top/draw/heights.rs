@@ -1,7 +1,7 @@
 //! Lines of the screen, shared among its sections.
 
 /// Rows that sections have to show, without their headings; `None` for a section that is left out.
-pub(super) struct Wanted {
+pub(super) struct SectionRows {
     pub(super) sensors: usize,
     pub(super) streams: Option<usize>,
     pub(super) models: Option<usize>,
@@ -20,7 +20,7 @@ pub(super) struct Heights {
 /// Rows that a section has before others get more: streams, sensors, models, events.
 const FIRST: [usize; 4] = [3, 3, 1, 1];
 
-impl Wanted {
+impl SectionRows {
     /// Shares `lines` among the sections: first a few rows for each, then one row more in turn to those that want more, most
     /// important first.
     pub(super) fn share(&self, lines: u16) -> Heights {
@@ -58,7 +58,7 @@ mod tests {
     fn lines_go_to_who_wants_them_most_important_first() {
         let check = |lines, wanted: [Option<usize>; 4], expected: [u16; 4]| {
             let [streams, sensors, models, events] = wanted;
-            let wanted = Wanted { sensors: sensors.unwrap_or(0), streams, models, events };
+            let wanted = SectionRows { sensors: sensors.unwrap_or(0), streams, models, events };
             let heights = wanted.share(lines);
             let heights = [heights.streams, heights.sensors, heights.models, heights.events];
             assert_eq!(heights, expected, "{lines} lines");

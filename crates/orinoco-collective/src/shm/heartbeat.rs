@@ -16,8 +16,8 @@ const BEATS: u32 = 10;
 /// Longest time between two of them: they are the clock of the flight recorder, too.
 const CLOCK_EVERY: Duration = Duration::from_millis(50);
 
-/// A rank's signs of life, until it is dropped.
-pub(super) struct Life {
+/// Heartbeat of a rank: gives signs of life until it is dropped.
+pub(super) struct Heartbeat {
     segment: Arc<Segment>,
     rank: usize,
     is_over: Arc<AtomicBool>,
@@ -26,7 +26,7 @@ pub(super) struct Life {
     thread: Option<JoinHandle<()>>,
 }
 
-impl Life {
+impl Heartbeat {
     /// Starts to give signs of life.
     pub(super) fn start(segment: Arc<Segment>, rank: usize, silence: Duration) -> Self {
         let (is_over, clock_ms) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
@@ -73,7 +73,7 @@ fn is_starved(pulse: &Pulse) -> bool {
     state.is_some_and(|state| state.wants_core && state.start == pulse.thread_start.load(Ordering::Relaxed))
 }
 
-impl Life {
+impl Heartbeat {
     /// Gives no signs of life: shuttle knows no thread but those of its test.
     #[cfg(all(test, shuttle))]
     pub(super) fn without_thread(segment: Arc<Segment>, rank: usize) -> Self {
@@ -81,7 +81,7 @@ impl Life {
     }
 }
 
-impl Drop for Life {
+impl Drop for Heartbeat {
     fn drop(&mut self) {
         self.segment.pulse(self.rank).has_left.store(1, Ordering::Release);
         self.is_over.store(true, Ordering::Release);
