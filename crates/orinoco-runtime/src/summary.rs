@@ -10,7 +10,6 @@ use orinoco_api::{
 use orinoco_board::{BoardModel, SeatSpec};
 use orinoco_core::{Choice, Diagnosis, ModelId, StreamId};
 use orinoco_memory::{Budget, Plan};
-use orinoco_telemetry::energy::Figure;
 use orinoco_telemetry::{DropCause, MissCause, ModelFold, RemoteFold, Stage, StreamFold};
 
 use crate::LoadedModel;
