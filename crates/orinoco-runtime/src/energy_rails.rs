@@ -39,7 +39,7 @@ const RAPL_STEP: Joules = Joules::from_micro(61);
 const NVML_STEP: Joules = Joules::from_milli(1);
 /// Resolution of a sensor of which nothing is known: the unit of hwmon's powers.
 const STEP_UNKNOWN: Watts = Watts::from_micro(1);
-/// Greatest delay with which lanes report a batch: one that takes longer is attributed as far as it is known.
+/// Delay with which lanes report a batch at first: for a slower one the meter waits longer.
 const LATENESS_MAX: Duration = Duration::from_secs(2);
 
 /// Rails of a board by which its energy is measured. All rails are counted; those in the total are attributed to models.

@@ -37,7 +37,8 @@ pub use settings::{COLUMNS_MAX, Covers, IdlePower, MeterSettings, Rail, Settings
 /// Sampling periods without a reading after which a counter stops and counts the time as unmeasured.
 const GAP_PERIODS_MAX: u32 = 10;
 
-/// Meter of a board's energy. Adding a batch or a frame of a known stream and model allocates nothing.
+/// Meter of a board's energy. Adding a batch or a frame of a known stream and model allocates nothing; readings that are
+/// attributed because of it may.
 #[derive(Clone, Debug)]
 pub struct EnergyMeter {
     settings: MeterSettings,

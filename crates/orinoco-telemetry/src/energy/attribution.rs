@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use orinoco_core::{Joules, ModelId, Nanos, StreamId, Watts};
+use orinoco_core::{Joules, ModelId, Nanos, StreamId, TimeSpan, Watts};
 
 use super::baseline::IdleReadings;
 use super::busy::{BusyTimes, Column, Key};
@@ -18,8 +18,11 @@ use crate::{BatchRecord, Stage};
 /// Length of the shortest comparison, in times that the sensor or a batch cannot resolve.
 const LENGTH_MIN: f64 = 4.0;
 
-/// Longest time for which a reading waits for batches that began before it. A batch that takes longer is not measured.
+/// Longest time for which a reading waits for batches that began before it.
 const LATENESS_LIMIT: Duration = Duration::from_secs(60);
+
+/// Maximum part of a measurement whose readings were attributed without a batch that was reported later.
+const DOUBTFUL_PART_MAX: f64 = 0.01;
 
 /// Busy share of a reading up to which no lane counts as busy.
 const IDLE_SHARE_MAX: f64 = 1e-3;
@@ -54,6 +57,10 @@ pub(super) struct Attribution {
     waiting: VecDeque<(Nanos, f64)>,
     settled: Nanos,
     started: Nanos,
+    /// Time since the start whose readings were attributed without a batch that was reported later, and the time up to which
+    /// this is counted.
+    doubtful: Duration,
+    doubtful_until: Nanos,
     shares: Vec<f64>,
     streams: Vec<StreamBusy>,
     models: Vec<ModelTotal>,
@@ -146,6 +153,8 @@ impl Attribution {
             waiting: VecDeque::new(),
             settled: start,
             started: start,
+            doubtful: Duration::ZERO,
+            doubtful_until: start,
             shares: Vec::new(),
             streams: Vec::new(),
             models: Vec::new(),
@@ -193,16 +202,16 @@ impl Attribution {
         if record.was_suspended || record.items == 0 {
             return;
         }
+        self.check_lateness(record.span);
         let key = Key::of(record);
         if self.busy.lacks_column(key) && self.busy.columns().iter().any(|column| self.is_removed(column)) {
             self.restart(record.span.start());
         }
-        let start = record.span.start();
-        if self.started <= start && start < self.settled {
-            self.losses.batches_late += 1;
-            self.wait_longer(start);
-        }
         self.losses.batches_without_column += u64::from(self.busy.lacks_column(key));
+        // What would see the span that must go is attributed before, though a slower batch may still be reported.
+        if let Some(until) = self.busy.seen_until_if_full() {
+            self.settle(until);
+        }
         let column = self.busy.column(key);
         self.busy.add(column, record.span, record.items);
         if self.models.iter().all(|model| model.model != record.model) {
@@ -219,19 +228,34 @@ impl Attribution {
         }
     }
 
-    /// Starts again, and waits longer from now on: readings were attributed without a batch that began at `start`, so that
-    /// nothing measured so far is right.
-    fn wait_longer(&mut self, start: Nanos) {
-        let needed = self.latest.since(start);
-        self.lateness_max = self.lateness_max.max((needed + needed / 2).min(LATENESS_LIMIT));
-        let results = self.results();
-        let items: Vec<u64> = self.models.iter().map(|model| results.items(model.model)).collect();
-        for (model, items) in self.models.iter_mut().zip(items) {
-            model.items_unmeasured += items;
+    /// Waits longer from now on if readings were attributed without a batch that took place in this span. If they are more than
+    /// a small part of the measurement, nothing of it is right, and it begins again.
+    fn check_lateness(&mut self, span: TimeSpan) {
+        // The stages of a batch are reported together, so only the first of them is late.
+        let from = span.start().max(self.doubtful_until);
+        if from >= self.settled || span.end() <= self.started {
+            return;
         }
-        self.losses.readings_skipped += self.waiting.len() as u64;
-        self.waiting.clear();
-        self.begin(self.latest);
+        self.losses.batches_late += 1;
+        self.doubtful += self.settled.since(from);
+        self.doubtful_until = self.settled;
+        let needed = self.latest.since(span.start());
+        self.lateness_max = self.lateness_max.max((needed + needed / 2).min(LATENESS_LIMIT));
+        let measured = self.settled.since(self.started).as_secs_f64();
+        if self.doubtful.as_secs_f64() > DOUBTFUL_PART_MAX * measured {
+            for model in &mut self.models {
+                model.items_unmeasured += stage_items(self.busy.columns(), model.model, Stage::Infer);
+            }
+            self.drop_waiting(self.latest);
+            self.begin(self.latest);
+        }
+    }
+
+    /// Drops the readings up to `until` that are not attributed yet.
+    fn drop_waiting(&mut self, until: Nanos) {
+        let before = self.waiting.len();
+        self.waiting.retain(|(at, _)| *at > until);
+        self.losses.readings_skipped += (before - self.waiting.len()) as u64;
     }
 
     fn is_removed(&self, column: &Column) -> bool {
@@ -261,7 +285,9 @@ impl Attribution {
 
     /// Starts the measurement again: what was measured is kept in the totals, and nothing of it is used for what comes.
     pub(super) fn restart(&mut self, at: Nanos) {
-        self.settle(at);
+        // Batches that began before later readings may still be under way.
+        self.settle(at.min(self.latest - self.lateness_max));
+        self.drop_waiting(at);
         let (mut models, mut streams) = (std::mem::take(&mut self.models), std::mem::take(&mut self.streams));
         let results = self.results();
         for model in &mut models {
@@ -290,6 +316,7 @@ impl Attribution {
         self.regression = Regression::new();
         self.idle = IdleReadings::new(at);
         (self.settled, self.started) = (self.settled.max(at), at);
+        (self.doubtful, self.doubtful_until) = (Duration::ZERO, self.settled);
     }
 
     pub(super) fn baseline(&self) -> Result<Baseline, NotMeasured> {
@@ -354,6 +381,14 @@ fn rounding_max(resolution: f64, noise_variance: f64) -> f64 {
     (resolution / std::f64::consts::PI * exponent.exp()).min(0.5 * resolution)
 }
 
+/// Returns the number of images that went through a stage of a model.
+fn stage_items(columns: &[Column], model: ModelId, stage: Stage) -> u64 {
+    let of_stage = |key: Key| key.model == model && key.stage == stage;
+    // A stage has spans of several units; each counts all of its images.
+    let columns = columns.iter().filter(|column| column.key.is_some_and(of_stage));
+    columns.map(|column| column.items).max().unwrap_or(0)
+}
+
 /// Solution of the regression, with what turns it into energies.
 struct Results<'a> {
     columns: &'a [Column],
@@ -403,14 +438,7 @@ impl Results<'_> {
 
     /// Returns the number of images that a model inferred.
     fn items(&self, model: ModelId) -> u64 {
-        self.stage_items(model, Stage::Infer)
-    }
-
-    fn stage_items(&self, model: ModelId, stage: Stage) -> u64 {
-        let of_stage = |key: Key| key.model == model && key.stage == stage;
-        // A stage has spans of several units; each counts all of its images.
-        let columns = self.columns.iter().filter(|column| column.key.is_some_and(of_stage));
-        columns.map(|column| column.items).max().unwrap_or(0)
+        stage_items(self.columns, model, Stage::Infer)
     }
 
     /// Returns the energy of busy times, divided by a number of items.
@@ -433,7 +461,7 @@ impl Results<'_> {
     fn model_energy(&self, of: &ModelTotal) -> ModelEnergy {
         let stage = |stage: &Stage| {
             let busy = self.busy_where(|key| key.model == of.model && key.stage == *stage);
-            let items = self.stage_items(of.model, *stage);
+            let items = stage_items(self.columns, of.model, *stage);
             (items > 0).then(|| StageEnergy { stage: *stage, per_item: self.per_item(&busy, items) })
         };
         let items = self.items(of.model);

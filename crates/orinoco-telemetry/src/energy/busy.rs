@@ -8,7 +8,8 @@ use orinoco_core::{ComputeUnit, ModelId, Nanos, TimeSpan};
 use super::sensor::{Kernel, Sensor};
 use crate::{BatchRecord, Stage};
 
-/// Most spans that wait for the readings that see them. At 1,000 batches a second with five spans each they are 3 s.
+/// Most spans that wait for the readings that see them. At 1,000 batches a second with five spans each they are 3 s. Where
+/// readings wait longer for slow batches, they are attributed before spans are lost.
 const SPANS_MAX: usize = 16_384;
 
 /// Step of the sensor's clock over which the effect of the clock on a busy share is taken, as a part of its tolerance. It is
@@ -109,6 +110,12 @@ impl BusyTimes {
     /// Returns whether a key would have to share its place with others.
     pub(super) fn lacks_column(&self, key: Key) -> bool {
         self.columns.len() >= self.columns_max && self.columns.iter().all(|column| column.key != Some(key))
+    }
+
+    /// Returns the time up to which readings see the oldest span, if it must go when another is added.
+    pub(super) fn seen_until_if_full(&self) -> Option<Nanos> {
+        let (oldest, _) = self.spans.front().filter(|_| self.spans.len() >= SPANS_MAX)?;
+        Some(oldest.end() + self.reach)
     }
 
     /// Adds a span of work on `items` images.

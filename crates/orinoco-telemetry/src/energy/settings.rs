@@ -88,7 +88,7 @@ pub enum SettingsError {
     Columns(usize),
 }
 
-/// Greatest of the times in [`MeterSettings`]. With it, what waits to be attributed stays small.
+/// Greatest of the times in [`MeterSettings`].
 pub const TIME_MAX: Duration = Duration::from_secs(10);
 
 /// Greatest `columns_max`: it needs about 8 MiB where all are in use.
