@@ -149,7 +149,7 @@ impl Lane {
         let exchanged = self.batches.exchange(plans, &mut books.models, |plan| LanePlan::new(plan, lane));
         drop(books);
         self.mux.set_batches(&exchanged.batches);
-        // Plans are dropped without the lock: that takes its time.
+        // Plans are dropped without the lock: that takes its time, and making one does not.
         drop(exchanged);
     }
 
@@ -177,8 +177,8 @@ impl Lane {
             let waited = TimeSpan::new(frame.arrived, now);
             self.emitters.stream(frame).emitter().stage(frame.desc.seq, Stage::Queue, waited);
         }
-        let streams: Vec<StreamId> = frames.iter().map(|frame| frame.desc.stream).collect();
-        self.batches.take(group, streams, Batch::new(frames, now));
+        let stream_of = |batch: &Batch, index: usize| Some(batch.frames.get(index)?.desc.stream);
+        self.batches.take(group, Batch::new(frames, now), stream_of);
     }
 
     /// Executes what is left of the current batch, and forwards its results or drops its frames; a batch that is suspended is

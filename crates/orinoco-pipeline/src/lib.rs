@@ -1,8 +1,8 @@
 //! The path of a frame: sources push into bounded rings, a mux forms batches, a lane executes plans, sinks take the
 //! results. Between its batches a lane answers [`Request`]s. OS threads only.
 //!
-//! What decides is a core without threads, locks and clock ([`MuxCore`], [`SourceSupervisor`], [`LaneModels`], [`LaneBatches`], [`SinkCore`]);
-//! threads are thin shells around these.
+//! What decides is a core without threads, locks and clock ([`MuxCore`], [`SourceSupervisor`], [`LaneModels`],
+//! [`LaneBatches`], [`SinkCore`]); threads are thin shells around these.
 //!
 //! It names no GStreamer type, no engine and no network peer: those implement [`Source`], [`Executor`] and [`Sink`].
 //! Read first: [`Frame`], [`Mux`] and [`Lane`].

@@ -302,11 +302,6 @@ impl<P, B, R> LaneBatches<P, B, R> {
         self.plans.get(&model).map(|held| &held.facts)
     }
 
-    /// Whether a stream was added, and has not left.
-    pub fn has_stream(&self, stream: StreamId) -> bool {
-        self.streams.contains_key(&stream)
-    }
-
     /// Streams that were added, and have not left.
     pub fn streams(&self) -> impl Iterator<Item = StreamId> {
         self.streams.keys().copied()
@@ -331,15 +326,16 @@ impl<P, B, R> LaneBatches<P, B, R> {
 // --- the current batch -------------------------------------------------------------------------------------------------
 
 impl<P, B, R> LaneBatches<P, B, R> {
-    /// Makes a batch of a group the current one. `streams` names the stream of each of its frames.
-    pub fn take(&mut self, group: usize, streams: impl IntoIterator<Item = StreamId>, contents: B) {
+    /// Makes a batch of a group the current one. `stream_of` names the stream of a frame in it, by the frame's index; `None`
+    /// after the last.
+    pub fn take(&mut self, group: usize, contents: B, stream_of: impl Fn(&B, usize) -> Option<StreamId>) {
         assert!(self.current.is_none(), "one batch is executed at a time");
         let number = |stream| {
             let of = self.streams.get_mut(&stream).expect("a stream joins before its frames");
             of.frames += 1;
             (stream, of.frames - 1)
         };
-        let frames = streams.into_iter().map(number).collect();
+        let frames = (0..).map_while(|index| stream_of(&contents, index)).map(number).collect();
         let (progress, inputs, execution) = (BatchProgress::default(), None, None);
         self.current = Some(Batch { group, frames, settled: 0, progress, inputs, execution, contents });
     }
@@ -409,6 +405,7 @@ impl<P, B, R> LaneBatches<P, B, R> {
         let inputs = batch.execution.expect("it is executed").inputs;
         let until = batch.progress.suspend(inputs, wait, now);
         batch.inputs = None;
+        assert!(!self.suspended.contains_key(&ticket), "{ticket:?} is given once");
         let batch = self.suspended.entry(ticket).insert_entry(batch).into_mut();
         AfterExecution::Suspended { ticket, batch: &mut batch.contents, until, is_first }
     }
@@ -534,7 +531,7 @@ mod tests {
     }
 
     fn take(batches: &mut Batches, frames: &str) {
-        batches.take(0, frames.chars().map(|_| STREAM), frames.chars().collect());
+        batches.take(0, frames.chars().collect(), |frames, index| frames.get(index).map(|_| STREAM));
     }
 
     /// The plan and the inputs that are executed next, if all frames are inputs.
@@ -701,7 +698,7 @@ mod tests {
         batches.finished(suspended(1), NOW);
         assert!(replace(&mut models, &mut batches, 1).dropped.is_empty());
         for _ in 1..FAILURES_MAX {
-            assert_eq!(fail(&mut batches), Some(AfterFailure::Continue), "the next one begins anew");
+            assert_eq!(fail(&mut batches), Some(AfterFailure::Continue), "the next one begins with none");
         }
         batches.resume(Ticket(1), None, NOW);
         batches.finished(ExecutionEnd::Executed, NOW);

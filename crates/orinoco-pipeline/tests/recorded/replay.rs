@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use orinoco_core::{ModelId, Nanos, StreamId};
 use orinoco_pipeline::{
     AfterExecution, AfterFailure, Execution, ExecutionEnd, Frame, FrameResult, LaneBatches, LaneModels,
-    MuxCore, Next, NextBatch, Offer, PlanFacts, ResultOffer, SinkCore, SinkNext, SinkResult, StreamModels,
-    StreamQueue,
+    MuxCore, Next, NextBatch, Offer, PlanFacts, ResultOffer, Settled, SinkCore, SinkNext, SinkResult,
+    StreamModels, StreamQueue,
 };
 use orinoco_telemetry::{
     DropCause, LaneRecord, LaneStep, Queue, QueueRecord, QueueStep, Record, SourceState,
@@ -119,8 +119,8 @@ impl Board {
             }
         };
         self.decisions.batches.push(frames.iter().map(key).collect());
-        let streams: Vec<StreamId> = frames.iter().map(|frame| frame.desc.stream).collect();
-        self.batches.take(group, streams, frames.into());
+        let stream_of = |frames: &VecDeque<Frame>, index: usize| Some(frames.get(index)?.desc.stream);
+        self.batches.take(group, frames.into(), stream_of);
         Ok(())
     }
 
@@ -146,8 +146,10 @@ impl Board {
             if let Some(dropped) = dropped {
                 self.decisions.drop(dropped, DropCause::ExecutionFailed, 1);
             }
-            if settled.is_none() {
-                break;
+            match settled {
+                Some((_, Settled::Unchanged)) => {}
+                Some(other) => return Err(format!("nothing waits for an answer, but {other:?}")),
+                None => break,
             }
         }
         self.batches.end_batch();

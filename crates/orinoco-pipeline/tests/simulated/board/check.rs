@@ -64,6 +64,13 @@ impl Board<'_> {
         if !lane.is_closed {
             assert_eq!(lane.mux.suspended(), lane.batches.suspended().len(), "lane {index}: suspended steps");
         }
+        let (replaced, suspended) = (lane.batches.replaced(), lane.batches.suspended().len());
+        assert!(replaced <= suspended, "lane {index}: {replaced} plans are kept for {suspended} answers");
+        for model in (0..MODELS).map(ModelId) {
+            let (has, must) = (lane.batches.facts(model), lane.plans.get(&model));
+            let generations = [has, must].map(|plan| plan.map(|plan| plan.generation));
+            assert_eq!(generations[0], generations[1], "lane {index}: plan of model {model}");
+        }
         for (_, batch) in lane.batches.suspended() {
             let first = batch.first_suspended.expect("it is suspended");
             assert!(batch.until <= first + SUSPENSION_MAX, "lane {index}: {first:?} to {:?}", batch.until);

@@ -18,6 +18,8 @@ use super::{Board, MODEL_SETS, REMOTE_MODELS, millis};
 
 /// Longest time for which a lane waits for room once its stream is to end.
 const ROOM_WAIT_MAX: Duration = Duration::from_secs(5);
+/// Failed batches of a model in a row after which its lane ends.
+const FAILURES_MAX: u32 = 8;
 /// Time below which another board is not asked.
 const ANSWER_MIN: Duration = Duration::from_millis(750);
 
@@ -31,6 +33,12 @@ pub(crate) struct Lane {
     joining: Vec<(StreamId, Vec<PlanFacts>)>,
     /// Plans that are to replace others, until the lane takes them.
     exchanges: BTreeMap<ModelId, PlanFacts>,
+    /// Plans that it must have.
+    pub(super) plans: BTreeMap<ModelId, PlanFacts>,
+    /// Failed batches in a row of each plan that it must have.
+    failures: BTreeMap<ModelId, u32>,
+    /// Frames so far of each stream that it has admitted.
+    numbers: BTreeMap<StreamId, u64>,
     /// Requests that went before each stream that it has admitted, since the stream's oldest frame had waited long enough.
     pub(super) requests_before: BTreeMap<StreamId, usize>,
     /// Requests that wait, by their index.
@@ -78,14 +86,50 @@ pub(crate) enum Doing {
 pub(crate) struct Batch {
     group: usize,
     frames: VecDeque<Frame>,
+    /// Number of each frame in its stream.
+    numbers: Vec<u64>,
     /// Step for which its inputs were counted last, and their number.
     counted: Option<(usize, usize)>,
+    /// Number of the inputs of that step that are done, and the plan that executed some of them and was not replaced since.
+    done: usize,
+    executed_by: Option<PlanFacts>,
     /// Step, plan and number of inputs of the latest execution.
     executed: Option<(usize, PlanFacts, usize)>,
+    /// Time of its latest suspension.
+    suspended: Nanos,
     /// Time of its first suspension.
     pub(crate) first_suspended: Option<Nanos>,
     /// Time until which it waits for its answer.
     pub(crate) until: Nanos,
+}
+
+impl Batch {
+    fn new(group: usize, frames: VecDeque<Frame>, numbers: Vec<u64>, now: Nanos) -> Self {
+        let (counted, executed_by, executed, first_suspended) = (None, None, None, None);
+        let (done, suspended, until) = (0, now, now);
+        Self {
+            group,
+            frames,
+            numbers,
+            counted,
+            done,
+            executed_by,
+            executed,
+            suspended,
+            first_suspended,
+            until,
+        }
+    }
+
+    /// Checks that all inputs of its latest step are done. A plan of the lane that executed some of them works.
+    fn end_step(&mut self, plans: &BTreeMap<ModelId, PlanFacts>, failures: &mut BTreeMap<ModelId, u32>) {
+        let Some((step, inputs)) = self.counted else { return };
+        assert_eq!(self.done, inputs, "inputs of step {step} are left out");
+        let by = self.executed_by.take();
+        if let Some(plan) = by.filter(|plan| plans[&plan.model].generation == plan.generation) {
+            failures.insert(plan.model, 0);
+        }
+    }
 }
 
 impl Lane {
@@ -101,6 +145,9 @@ impl Lane {
             engine,
             joining: Vec::new(),
             exchanges: BTreeMap::new(),
+            plans: BTreeMap::new(),
+            failures: BTreeMap::new(),
+            numbers: BTreeMap::new(),
             requests_before: BTreeMap::new(),
             requests: Vec::new(),
             batches_before_request: 0,
@@ -161,6 +208,19 @@ impl Lane {
         self.mux.exchange().map_err(|Closed| ExchangeError::Ended)
     }
 
+    /// Gives its plans the intervals that are set for their models.
+    fn take_intervals(&mut self) {
+        for (model, plan) in &mut self.plans {
+            plan.interval = self.models.interval(*model).expect("it is used");
+        }
+    }
+
+    /// Forgets the plans of models that it has dropped.
+    fn drop_plans(&mut self) {
+        self.plans.retain(|model, _| self.models.has_model(*model));
+        self.failures.retain(|model, _| self.models.has_model(*model));
+    }
+
     /// Whether nothing keeps it from the next batch.
     pub(crate) fn is_waiting(&self) -> bool {
         matches!(self.doing, Doing::Waiting)
@@ -210,10 +270,21 @@ impl Board<'_> {
     fn finish_execution(&mut self, index: usize, end: ExecutionEnd) {
         let now = self.simulator.now();
         let lane = &mut self.lanes[index];
+        let batch = lane.batches.current_mut().expect("it is executed");
+        let (_, plan, inputs) = batch.executed.expect("it is executed");
+        let is_lanes = lane.plans.get(&plan.model).is_some_and(|now| now.generation == plan.generation);
+        batch.done += inputs;
+        if end == ExecutionEnd::Executed && is_lanes {
+            batch.executed_by = Some(plan);
+        }
+        let failures = lane.failures.entry(plan.model).or_default();
+        *failures += u32::from(end == ExecutionEnd::Failed && is_lanes);
+        let is_broken = end == ExecutionEnd::Failed && is_lanes && *failures == FAILURES_MAX;
         match lane.batches.finished(end, now) {
             AfterExecution::Next => self.execute(index),
             AfterExecution::Failed(after) => {
-                lane.is_broken = after == AfterFailure::End;
+                assert_eq!(after == AfterFailure::End, is_broken, "lane {index}: {end:?} by {plan:?}");
+                lane.is_broken = is_broken;
                 self.settle(index, false);
             }
             AfterExecution::Suspended { .. } => panic!("{end:?} suspends nothing"),
@@ -224,25 +295,41 @@ impl Board<'_> {
     fn execute(&mut self, index: usize) {
         let (now, rng) = (self.simulator.now(), self.simulator.rng());
         let lane = &mut self.lanes[index];
+        let (plans, failures) = (&lane.plans, &mut lane.failures);
         let collect = |at: BatchStep<'_>, batch: &mut Batch| match batch.counted {
             Some((step, inputs)) if step == at.step => inputs,
             _ => {
+                batch.end_step(plans, failures);
+                assert_eq!(at.step, batch.counted.map_or(0, |(step, _)| step + 1), "a step is left out");
+                let interval = plans[&MODEL_SETS[batch.group][at.step]].interval;
+                let inferred = |frame: &usize| batch.numbers[*frame].is_multiple_of(u64::from(interval));
+                let is_same = (0..batch.numbers.len()).all(|frame| at.infers(frame) == inferred(&frame));
+                assert!(is_same, "frames {:?} of an interval of {interval}", batch.numbers);
                 let inputs = match at.step {
-                    0 => (0..batch.frames.len()).filter(|frame| at.infers(*frame)).count(),
+                    0 => (0..batch.numbers.len()).filter(inferred).count(),
                     // Objects in the frames.
                     _ => rng.usize(..=2 * batch.frames.len()),
                 };
-                batch.counted = Some((at.step, inputs));
+                (batch.counted, batch.done) = (Some((at.step, inputs)), 0);
                 inputs
             }
         };
         let Some(Execution { step, plan, batch, inputs, wait_end }) = lane.batches.next(collect) else {
+            let batch = lane.batches.current_mut().expect("it is done");
+            batch.end_step(&lane.plans, &mut lane.failures);
+            let steps = batch.counted.map_or(0, |(step, _)| step + 1);
+            assert_eq!(steps, MODEL_SETS[batch.group].len(), "a step is left out");
             return self.settle(index, true);
         };
         assert_eq!(MODEL_SETS[batch.group][step.step], plan.model);
-        assert!((1..=plan.batch_max).contains(&inputs.len()), "{inputs:?} of {plan:?}");
-        let (_, all) = batch.counted.expect("they were counted");
-        assert!(inputs.end <= all, "{inputs:?} of {all}");
+        assert_eq!(plan.generation, lane.plans[&plan.model].generation, "lane {index} has another plan");
+        let (counted, all) = batch.counted.expect("they were counted");
+        let most = plan.batch_max.min(all - batch.done);
+        assert_eq!(
+            (counted, &inputs),
+            (step.step, &(batch.done..batch.done + most)),
+            "of {all} for {plan:?}"
+        );
         assert_eq!(wait_end, batch.first_suspended.map(|first| first + SUSPENSION_MAX));
         batch.executed = Some((step.step, *plan, inputs.len()));
         let slow = if now < lane.engine.slow_until { rng.u32(2..12) } else { 1 };
@@ -268,8 +355,9 @@ impl Board<'_> {
             panic!("{ticket:?} is not suspended")
         };
         assert_eq!(is_first, batch.first_suspended.is_none());
-        batch.first_suspended.get_or_insert(now);
-        batch.until = until;
+        let first = *batch.first_suspended.get_or_insert(now);
+        assert_eq!(until, (now + wait).min(first + SUSPENSION_MAX));
+        (batch.until, batch.suspended) = (until, now);
         if is_first {
             batch.frames.iter().for_each(|frame| lane.mux.hold(frame.desc.stream));
         }
@@ -287,17 +375,17 @@ impl Board<'_> {
         let lane = &mut self.lanes[index];
         let late = lane.mux.take_late_answer();
         let is_answered = late.is_some();
-        let Resumed { execution, answer, .. } = lane.batches.resume(ticket, late, now);
+        let Resumed { execution, answer, since } = lane.batches.resume(ticket, late, now);
         let Execution { step, plan, batch, inputs, .. } = execution;
         let (began_step, began, images) = batch.executed.expect("it was suspended");
         let (generation, batch_max) = (plan.generation, plan.batch_max);
-        assert_eq!((step.step, inputs.len()), (began_step, images), "{ticket:?}");
+        assert_eq!((step.step, inputs.len(), since), (began_step, images, batch.suspended), "{ticket:?}");
         assert_eq!((generation, batch_max), (began.generation, began.batch_max), "another plan goes on");
         if !is_answered {
             assert!(batch.until <= now, "{ticket:?} is given up too early");
             lane.given_up += 1;
         }
-        let is_replaced = lane.batches.facts(began.model).is_none_or(|plan| plan.generation != generation);
+        let is_replaced = lane.plans.get(&began.model).is_none_or(|plan| plan.generation != generation);
         let end = match &answer {
             Ok(results) => {
                 assert_eq!(results.len(), images);
@@ -316,8 +404,6 @@ impl Board<'_> {
         };
         self.simulator.note(|| format!("lane {index} resumes {ticket:?}: {answer:?}, {end:?}"));
         self.finish_execution(index, end);
-        let is_broken = self.lanes[index].is_broken;
-        assert!(!(is_broken && is_replaced), "an engine that was replaced ends lane {index}");
     }
 
     /// The batch is done, or its frames are dropped: results that wait for no frame before them go on.
@@ -359,23 +445,32 @@ impl Board<'_> {
             NextBatch::Ready(Next::Joined) => {
                 for (stream, plans) in lane.joining.drain(..) {
                     for plan in plans {
+                        assert_eq!(
+                            lane.batches.facts(plan.model).is_some(),
+                            lane.plans.contains_key(&plan.model)
+                        );
                         if lane.batches.facts(plan.model).is_none() {
                             lane.batches.add_plan(plan, plan);
+                            lane.plans.insert(plan.model, plan);
                         }
                     }
                     let group = self.streams[stream.index()].queue.group;
                     lane.batches.add_stream(stream, group, MODEL_SETS[group].to_vec());
                     lane.requests_before.insert(stream, 0);
+                    lane.numbers.insert(stream, 0);
                 }
                 lane.batches.take_intervals(&lane.models);
+                lane.take_intervals();
             }
             NextBatch::Ready(Next::Exchanged) => self.exchange(index),
             NextBatch::Ready(Next::Resumed(ticket)) => return self.resume(index, ticket),
             NextBatch::Ready(Next::Request) => return self.answer(index),
             NextBatch::Ready(Next::Left(stream)) => {
                 lane.requests_before.remove(&stream).expect("a stream that leaves was admitted");
+                lane.numbers.remove(&stream);
                 let unused = lane.batches.remove_stream(stream, &mut lane.models);
-                assert!(unused.iter().all(|plan| !lane.models.has_model(plan.model)), "{unused:?}");
+                lane.drop_plans();
+                assert!(unused.iter().all(|plan| !lane.plans.contains_key(&plan.model)), "{unused:?}");
                 let left = &mut self.streams[stream.index()];
                 assert!(left.is_over && left.ring.is_empty(), "stream {stream} leaves before its end");
                 left.sinks.end();
@@ -386,10 +481,16 @@ impl Board<'_> {
                 self.check_batch(index, group, &frames);
                 self.resume_sources(index);
                 let streams: Vec<StreamId> = frames.iter().map(|frame| frame.desc.stream).collect();
-                let (frames, until) = (frames.into(), now);
-                let (counted, executed, first_suspended) = (None, None, None);
-                let batch = Batch { group, frames, counted, executed, first_suspended, until };
-                self.lanes[index].batches.take(group, streams, batch);
+                let lane = &mut self.lanes[index];
+                let number = |stream: &StreamId| {
+                    let numbers = lane.numbers.get_mut(stream).expect("it was admitted");
+                    *numbers += 1;
+                    *numbers - 1
+                };
+                let numbers = streams.iter().map(number).collect();
+                let batch = Batch::new(group, frames.into(), numbers, now);
+                let stream_of = |batch: &Batch, index: usize| Some(batch.frames.get(index)?.desc.stream);
+                lane.batches.take(group, batch, stream_of);
                 return self.execute(index);
             }
         }
@@ -399,18 +500,22 @@ impl Board<'_> {
     fn exchange(&mut self, index: usize) {
         let lane = &mut self.lanes[index];
         let plans = std::mem::take(&mut lane.exchanges);
-        let count = plans.len();
-        let exchanged = lane.batches.exchange(plans, &mut lane.models, |plan| plan);
-        lane.exchanged += (count - exchanged.refused.len()) as u64;
+        let exchanged = lane.batches.exchange(plans.clone(), &mut lane.models, |plan| plan);
+        lane.drop_plans();
+        for (model, plan) in plans {
+            let is_refused = exchanged.refused.iter().any(|refused| refused.model == model);
+            assert_eq!(is_refused, !lane.models.has_model(model), "{plan:?}");
+            if !is_refused {
+                lane.plans.insert(model, plan);
+                lane.failures.insert(model, 0);
+                lane.exchanged += 1;
+            }
+        }
+        lane.take_intervals();
         for (stream, batch_max) in exchanged.batches {
             lane.mux.set_batch_max(stream, batch_max);
             self.streams[stream.index()].batch_max = batch_max;
         }
-        for plan in exchanged.refused {
-            assert!(!lane.models.has_model(plan.model), "{plan:?} is not taken");
-        }
-        let suspended = lane.batches.suspended().len();
-        assert!(lane.batches.replaced() <= suspended, "plans are kept for {suspended} answers");
     }
 
     fn answer(&mut self, index: usize) {

@@ -56,7 +56,7 @@ impl Board<'_> {
             let stream = &mut self.streams[frame.desc.stream.index()];
             assert_eq!((stream.lane, stream.queue.group), (index, group), "{frame:?} is elsewhere");
             for model in MODEL_SETS[group] {
-                let plan = lane.batches.facts(*model).expect("each model has its plan");
+                let plan = lane.plans.get(model).expect("each model has its plan");
                 assert!(plan.reads_video_memory || !stream.in_video_memory, "{frame:?} cannot be read");
             }
             let (_, seq) = stream.ring.pop_front().expect("its ring is not empty");
