@@ -404,13 +404,13 @@ impl<P, B, R> LaneBatches<P, B, R> {
         }
         let inputs = batch.execution.expect("it is executed").inputs;
         let until = batch.progress.suspend(inputs, wait, now);
-        batch.inputs = None;
         assert!(!self.suspended.contains_key(&ticket), "{ticket:?} is given once");
         let batch = self.suspended.entry(ticket).insert_entry(batch).into_mut();
         AfterExecution::Suspended { ticket, batch: &mut batch.contents, until, is_first }
     }
 
-    /// Makes a suspended batch the current one at `now`. `answer` is `None` if it did not come in time.
+    /// Makes a suspended batch the current one at `now`. `answer` is `None` if it did not come in time. The caller collects the
+    /// inputs of the step again: [`Self::next`] does not.
     pub fn resume(&mut self, ticket: Ticket, answer: Option<LateAnswer>, now: Nanos) -> Resumed<'_, P, B> {
         assert!(self.current.is_none(), "one batch is executed at a time");
         let batch = self.suspended.remove(&ticket).expect("a ticket is resumed once");
@@ -690,19 +690,28 @@ mod tests {
     fn an_engine_that_was_replaced_says_nothing_about_the_next_one() {
         let (mut models, mut batches) = lane(&[MODEL], 1);
         let fail = |batches: &mut Batches| execute(batches, &[ExecutionEnd::Failed]);
+        // Its first part succeeds, the second one is suspended.
+        let half = |batches: &mut Batches, ticket| {
+            take(batches, "st");
+            next(batches).expect("a step");
+            batches.finished(ExecutionEnd::Executed, NOW);
+            next(batches).expect("its second part");
+            batches.finished(suspended(ticket), NOW);
+        };
         for _ in 1..FAILURES_MAX {
             assert_eq!(fail(&mut batches), Some(AfterFailure::Continue));
         }
-        take(&mut batches, "s");
-        next(&mut batches).expect("a step");
-        batches.finished(suspended(1), NOW);
+        half(&mut batches, 1);
+        half(&mut batches, 2);
         assert!(replace(&mut models, &mut batches, 1).dropped.is_empty());
         for _ in 1..FAILURES_MAX {
             assert_eq!(fail(&mut batches), Some(AfterFailure::Continue), "the next one begins with none");
         }
-        batches.resume(Ticket(1), None, NOW);
-        batches.finished(ExecutionEnd::Executed, NOW);
-        assert_eq!((next(&mut batches), settle(&mut batches, true).as_str()), (None, "s"));
+        for (ticket, end) in [(1, ExecutionEnd::Executed), (2, ExecutionEnd::Passed)] {
+            batches.resume(Ticket(ticket), None, NOW);
+            batches.finished(end, NOW);
+            assert_eq!((next(&mut batches), settle(&mut batches, true).as_str()), (None, "st"));
+        }
         assert_eq!(fail(&mut batches), Some(AfterFailure::End), "the earlier one's success does not count");
     }
 
