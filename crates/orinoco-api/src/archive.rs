@@ -1,6 +1,6 @@
 use serde::{Deserialize, Serialize};
 
-/// Schema name of [`RecordingManifest`].
+/// Name of the contract of [`RecordingManifest`].
 pub const RECORDING_SCHEMA: &str = "orinoco.recording/1";
 /// Name of the contract of [`RecordingIndexEntry`].
 pub const RECORDING_INDEX_SCHEMA: &str = "orinoco.recording-index/1";
@@ -14,11 +14,11 @@ pub struct RecordingManifest {
     /// Name and version of this contract, and of the archive.
     #[cfg_attr(feature = "schemas", schemars(extend("const" = RECORDING_SCHEMA)))]
     pub schema: String,
-    /// Whether no file exists on the board but those that are recorded.
+    /// Whether the board has no other files: false in a recording of a real board, true in a synthetic one.
     pub complete: bool,
-    /// Time from the start to the last round, in nanoseconds.
+    /// Time from the start to the last reading of the values, in nanoseconds.
     pub duration_ns: u64,
-    /// Number of contents of all files together, the first of each included.
+    /// Number of contents that all files had together, the first of each file included.
     pub contents: usize,
 }
 
@@ -39,7 +39,8 @@ pub struct RecordingIndexEntry {
     pub folder: bool,
 }
 
-/// Line of the entry `timeline.jsonl` of a recording: a later content of a file. Exactly one of `text`, `hex` and `error` is present.
+/// Line of the entry `timeline.jsonl` of a recording: what a file contained from a later time
+/// on. Exactly one of `text`, `hex` and `error` is present.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub struct RecordingTimelineEntry {

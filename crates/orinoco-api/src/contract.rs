@@ -26,7 +26,7 @@ use crate::{
 pub struct Contract {
     /// Name and version.
     pub name: &'static str,
-    /// Commands and programs that print or write it.
+    /// Commands and programs that print or write it, or the place where it is found.
     pub printed_by: &'static str,
     /// Whether the object has the name in its field `schema`. Without it, the file or the connection tells the reader which contract
     /// it is.

@@ -3,9 +3,9 @@ use serde::{Deserialize, Serialize};
 /// Name of the contract of [`FlightRecordJson`].
 pub const FLIGHT_RECORD_SCHEMA: &str = "orinoco.flight-record/1";
 
-/// The last operations of a group for collective operations, at most 64, as one rank has seen them. Times are in milliseconds, to the
-/// microsecond.
-// Here and below, fields are in alphabetical order, which is that of the JSON.
+/// The last operations of a group for collective operations, at most 64, as one rank has seen them. Durations are in milliseconds,
+/// to the microsecond.
+// Here and below, fields are in alphabetical order, so that the JSON stays as it was before these types existed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub struct FlightRecordJson {
@@ -23,7 +23,7 @@ pub struct FlightRecordJson {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub struct OperationJson {
-    /// Beginning, in milliseconds since the group was joined: the last heartbeat before it.
+    /// Beginning, in whole milliseconds since the group was joined: the time at which the rank last looked at its clock before.
     pub began_ms: f64,
     /// Kind, length, element type, reduction and root: `broadcast of 1000 f32, root 0`.
     pub call: String,

@@ -1,4 +1,4 @@
-//! Messages between a daemon and `orinoco-helper`, each a line of JSON, and the helper's state file.
+//! Messages between a client (`orinocod`, `orinoco doctor`) and `orinoco-helper`, each a line of JSON, and the helper's state file.
 
 use serde::{Deserialize, Serialize};
 
@@ -39,7 +39,7 @@ pub enum Request {
 pub enum Answer {
     /// It was done; this is the state now.
     Done(PowerState),
-    /// It was refused, and nothing was changed.
+    /// It was refused. Unless it failed, nothing was changed.
     Refused(Refusal),
 }
 
@@ -53,7 +53,7 @@ pub struct PowerState {
     pub power_modes: Vec<ModeState>,
     /// Domains of clocks.
     pub clocks: Vec<ClockState>,
-    /// Whether something is changed, which is going to be restored.
+    /// Whether something is changed that the helper will restore.
     pub is_changed: bool,
 }
 
@@ -115,7 +115,7 @@ pub enum RefusalReason {
 #[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct SavedState {
-    /// Name of the power mode; null where it was not known, so that no mode can be set.
+    /// Name of the power mode; null where it was not known; then no mode can be set.
     pub power_mode: Option<String>,
     /// Highest clock of each domain.
     pub clocks: Vec<SavedClock>,

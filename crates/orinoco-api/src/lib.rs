@@ -1,8 +1,8 @@
 //! Serialised contracts: every JSON object that a command prints, a file holds, or two programs exchange. Within a
 //! version, fields are only added.
 //!
-//! Programs with few dependencies turn the feature `schemas` off: what is left are their own contracts, as plain types that
-//! need serde only.
+//! Programs with few dependencies turn the feature `schemas` off: what is left are the contracts of `orinoco-helper`, of
+//! recordings and of flight records, as plain types that need serde only.
 //!
 //! Read first: [`ResultLine`], [`Summary`], and the list [`CONTRACTS`].
 

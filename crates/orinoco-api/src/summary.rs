@@ -51,7 +51,7 @@ pub enum EndState {
     Complete,
     /// Ctrl-C or SIGTERM ended the run.
     Interrupted,
-    /// A source, engine or sink failed permanently.
+    /// A source, engine or sink failed permanently, or the thread of the sensors or of the governor.
     Failed,
 }
 

@@ -85,7 +85,8 @@ codes! {
     ENGINE_REQUIRED "E0303" RunFailed "a required engine was refused"
         "require in the board file turns a fallback into an error. The message says why the engine refused."
     ENGINE_RUN "E0304" RunFailed "an inference failed"
-        "The engine returned an error while running. The message is the engine's own."
+        "The engine returned an error while running; the message is the engine's own. If it says that a thread panicked, that is \
+         a bug in Orinoco: report it with the message."
     MEMORY_BUDGET "E0305" Configuration "a board that does not fit its memory budget"
         "The planned memory of all models and streams is more than [memory] budget; nothing was loaded. The table shows each \
          part, and the message shows the smallest single change that fits. `orinoco memory --board FILE` shows the same for a \

@@ -1,5 +1,5 @@
 //! Every engine, in order of preference. A new one is a file in this folder and a line in the list (docs/extending.md).
-//! What other crates need to know of an engine is a method of [`Engine`]; none of them compares names.
+//! Other crates ask the methods of [`Engine`], and decide nothing by an engine's name.
 
 use orinoco_core::{ComputeUnit, Diagnosis, codes};
 

@@ -69,7 +69,7 @@ pub enum Executed {
 /// A plan: preprocess, infer and postprocess for one (model, batch), bound once and executed for each batch. On the
 /// CPU it is a list of bound calls, on a GPU a captured graph. A lane knows nothing else about it.
 pub trait Executor: Send {
-    /// Maximum batch size, in frames. It does not change.
+    /// Maximum batch size, in frames. Always the same number.
     fn batch_max(&self) -> usize;
 
     /// Whether it accepts frames in NVMM (dma-bufs of a Jetson's video hardware), which the host does not read.
@@ -107,7 +107,7 @@ pub trait Executor: Send {
     }
 
     /// Has the plan say by `stage` which stage it is in, so that one that hangs is seen. Called once, before the first
-    /// execution, while streams that want to join the lane wait: it returns at once. Plans that do not say it are taken to be in their inference.
+    /// execution, while streams that want to join the lane wait: it must return at once. Plans that do not say it are taken to be in their inference.
     fn show_stage(&mut self, stage: StageSetter) {
         let _ = stage;
     }

@@ -149,7 +149,7 @@ impl Lane {
         let exchanged = self.batches.exchange(plans, &mut books.models, |plan| LanePlan::new(plan, lane));
         drop(books);
         self.mux.set_batches(&exchanged.batches);
-        // Plans are dropped without the lock: that takes its time, and making one does not.
+        // Plans are dropped without the lock: that may take long, and making one does not.
         drop(exchanged);
     }
 

@@ -39,7 +39,7 @@ const RAPL_STEP: Joules = Joules::from_micro(61);
 const NVML_STEP: Joules = Joules::from_milli(1);
 /// Resolution of a sensor of which nothing is known: the unit of hwmon's powers.
 const STEP_UNKNOWN: Watts = Watts::from_micro(1);
-/// Delay with which lanes report a batch at first: for a slower one the meter waits longer.
+/// Time for which the meter waits for batches at first; after a slower one it waits longer.
 const LATENESS_MAX: Duration = Duration::from_secs(2);
 
 /// Rails of a board by which its energy is measured. All rails are counted; those in the total are attributed to models.

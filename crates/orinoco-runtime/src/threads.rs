@@ -6,7 +6,8 @@ use std::thread::{self, JoinHandle};
 
 use orinoco_core::{Diagnosis, codes};
 
-/// Starts a thread. When it ends, `ended` gets its result, or the fault of its panic. What `ended` returns is the thread's.
+/// Starts a thread. When it ends, `ended` gets its result, or the fault of its panic. What `ended` returns is what joining
+/// the thread returns.
 pub(crate) fn spawn<T: 'static, E: Send + 'static>(
     name: String,
     run: impl FnOnce() -> T + Send + 'static,

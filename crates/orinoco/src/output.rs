@@ -150,7 +150,7 @@ impl EventSink for EventLines {
                 let left = count(restarts_left as u64, "restart");
                 warn(&format!("lane {lane}: {why}: restarting ({left} left)"));
             }
-            Event::SensorsFailed { why } => warn(&format!("{why}: the sensors are no longer read")),
+            Event::SensorsFailed { why } => warn(&format!("the sensors are no longer read: {why}")),
             Event::SinkFailed { stream, why } => warn(&format!("stream {stream}: {why}")),
             Event::SinkUnread { stream, output } => {
                 note(&format!("stream {stream}: {output} has no reader any more and is closed"));

@@ -217,7 +217,7 @@ impl EventSink for Journal {
                 log(Level::Warning, &format!("governor=fault code={} {why}", why.code.id));
             }
             Event::SensorsFailed { why } => {
-                log(Level::Error, &format!("sensors code={} {why}: they are no longer read", why.code.id));
+                log(Level::Error, &format!("sensors=failed code={} {why}", why.code.id));
             }
             Event::SinkFailed { stream, why } => log(Level::Error, &format!("stream={stream} {why}")),
             other => log(Level::Info, &format!("{other:?}")),

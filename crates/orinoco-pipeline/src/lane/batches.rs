@@ -1,5 +1,5 @@
-//! Batches of a lane on their way through the steps of its streams: what the lane's thread does next, without frames,
-//! engines and time.
+//! Batches of a lane on their way through the steps of its streams. This decides what the lane's thread does next. It holds no
+//! frame, calls no engine and reads no clock.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -18,10 +18,12 @@ const FAILURES_MAX: u32 = 8;
 /// Batches and plans of a lane, owned by its thread.
 ///
 /// The thread takes a batch ([`Self::take`]) or goes on with one that was suspended ([`Self::resume`]): that is the current
-/// one. It executes what [`Self::next`] says, and tells how that ended ([`Self::finished`]), until nothing is left. Then it
-/// settles the batch's frames ([`Self::settle_next`]) and ends it ([`Self::end_batch`]).
+/// one. It executes what [`Self::next`] says, or after [`Self::resume`] what that returned, and tells how it ended
+/// ([`Self::finished`]), until nothing is left, the batch is suspended, or it has failed. Unless it is suspended, the thread then
+/// settles each of its frames, that is, forwards or drops its result ([`Self::settle_next`]), and ends it
+/// ([`Self::end_batch`]).
 ///
-/// `P` is a plan, `B` the contents of a batch, and `R` the result of a frame.
+/// A plan is a bound model ([`Executor`](crate::Executor)). `P` is one, `B` the contents of a batch, and `R` the result of a frame.
 #[derive(Debug)]
 pub struct LaneBatches<P, B, R> {
     plans: BTreeMap<ModelId, HeldPlan<P>>,
@@ -94,7 +96,7 @@ pub struct BatchStep<'a> {
 }
 
 impl BatchStep<'_> {
-    /// Whether the step's model looks at a frame of the batch: one of as many frames of a stream as its inference interval.
+    /// Whether the step's model infers this frame of the batch: with an inference interval of n, every n-th frame of a stream.
     pub fn infers(&self, frame: usize) -> bool {
         self.frames[frame].1.is_multiple_of(u64::from(self.interval))
     }
@@ -162,7 +164,7 @@ pub enum AfterExecution<'a, B> {
         /// Whether its frames wait for the first time. From now on they are held.
         is_first: bool,
     },
-    /// The frames of the batch are to be dropped, and this happens to the lane.
+    /// The frames of the batch are to be dropped, and this becomes of the lane.
     Failed(AfterFailure),
 }
 
@@ -180,7 +182,7 @@ pub enum AfterFailure {
 pub struct Exchanged<Q, P> {
     /// Streams whose batches change, and their new maximum size.
     pub batches: Vec<(StreamId, usize)>,
-    /// Plans that are not used any more. Dropping one takes its time.
+    /// Plans that are not used any more. Dropping one may take long.
     pub dropped: Vec<P>,
     /// Plans that came for models which nobody uses any more.
     pub refused: Vec<Q>,
@@ -189,7 +191,7 @@ pub struct Exchanged<Q, P> {
 /// Frames that a lane which ends has not finished.
 #[derive(Debug)]
 pub struct Unfinished<B, R> {
-    /// The batch at work, which has failed.
+    /// The current batch, which a panic ended.
     pub current: Option<B>,
     /// Batches that wait for an answer.
     pub suspended: Vec<B>,
@@ -213,13 +215,13 @@ impl<P, B, R> Default for LaneBatches<P, B, R> {
 // --- streams and plans -------------------------------------------------------------------------------------------------
 
 impl<P, B, R> LaneBatches<P, B, R> {
-    /// Adds a stream of a group, with the models of its steps in their order. It comes before its first frame.
+    /// Adds a stream of a group, with the models of its steps in their order. Called before the stream's first frame is taken.
     pub fn add_stream(&mut self, stream: StreamId, group: usize, models: Vec<ModelId>) {
         let added = LaneStream { group, models, frames: 0, order: FrameOrder::default() };
         self.streams.insert(stream, added);
     }
 
-    /// Adds a plan of a model that the lane lacks.
+    /// Adds a plan of a model for which the lane has none.
     pub fn add_plan(&mut self, facts: PlanFacts, plan: P) {
         let held = self.hold(facts, plan);
         let before = self.plans.insert(facts.model, held);
@@ -239,7 +241,7 @@ impl<P, B, R> LaneBatches<P, B, R> {
         self.extract_unused(models)
     }
 
-    /// Takes the plans that are to replace others, and `make`s them the lane's, unless nobody uses their model any more.
+    /// Takes the plans that are to replace others, each converted by `make`; one whose model nobody uses any more is refused.
     /// Drops the models that were held and are not used. A plan that is replaced is kept while steps that it began wait for
     /// their answers.
     pub fn exchange<Q>(

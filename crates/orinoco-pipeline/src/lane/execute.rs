@@ -21,7 +21,7 @@ use crate::{Executed, Frame, ModelResult, Mux, Object, StageTimes};
 
 /// Failure of a model.
 pub(super) struct Failure {
-    /// Whether it tried, or had no answer and no other way.
+    /// `Failed` if it tried, `Unanswered` if no answer came and it has no other way.
     pub(super) end: ExecutionEnd,
     /// The model's name.
     pub(super) model: String,

@@ -43,7 +43,7 @@ impl Latest {
 
     /// Returns readings of a run whose thread for sensors has panicked, after its last readings at `at`.
     pub(crate) fn failed(at: Option<Nanos>) -> Self {
-        let energy = Err("the thread that reads the sensors has panicked".to_owned());
+        let energy = Err("the thread that reads the sensors has failed".to_owned());
         Self { at, energy, ..Self::default() }
     }
 }

@@ -201,7 +201,7 @@ fn a_panic_of_the_thread_for_sensors_is_reported_and_the_run_continues() {
     let (monitor, summary) = run_with_panic(board(1, &[("a", ENDLESS)]), false, "sensors failed");
     let faults: Vec<&str> = summary.faults.iter().map(|fault| fault.subject.as_str()).collect();
     assert_eq!(faults, ["thread sensors"]);
-    let why = "the thread that reads the sensors has panicked";
+    let why = "the thread that reads the sensors has failed";
     assert_eq!(summary.power.source, format!("not measured: {why}"));
     let status = monitor.status();
     assert_eq!(status.energy.not_measured.as_deref(), Some(why));

@@ -171,7 +171,7 @@ pub struct Losses {
     /// Readings that could not be attributed, because batches of their time had been lost, or the measurement had just
     /// started.
     pub readings_skipped: u64,
-    /// Batches that were reported so late that readings had been attributed without them. Readings wait longer since.
+    /// Batches that were reported so late that readings had been attributed without them. From then on readings wait longer.
     pub batches_late: u64,
     /// Batches of stages that share one place, because `columns_max` others were known.
     pub batches_without_column: u64,

@@ -21,8 +21,8 @@ pub struct MeterSettings {
     pub sample_period: Duration,
     /// Power of the idle board, if it was measured beforehand.
     pub idle: Option<IdlePower>,
-    /// Time after which batches are reported at the latest. A reading is attributed when it is this old. Once a batch has come
-    /// later, readings wait half as long again as that one needed, for a minute at most.
+    /// Age at which a reading is attributed: batches are expected to be reported by then. After a later one, readings wait one
+    /// and a half times as long as it needed, a minute at most.
     pub lateness_max: Duration,
     /// Maximum number of pairs of a model's stage and a unit that are told apart. Those beyond it share one place. Time per
     /// reading and memory grow with the square of the number in use.
