@@ -107,7 +107,8 @@ pub trait Executor: Send {
     }
 
     /// Has the plan say by `stage` which stage it is in, so that one that hangs is seen. Called once, before the first
-    /// execution, while streams that want to join the lane wait: it must return at once. Plans that do not say it are taken to be in their inference.
+    /// execution, while streams that want to join the lane wait: it must return at once. Plans that do not say it are taken to
+    /// be in their inference.
     fn show_stage(&mut self, stage: StageSetter) {
         let _ = stage;
     }

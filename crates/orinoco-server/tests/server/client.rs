@@ -3,10 +3,13 @@
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::retry_on_intr;
 use serde_json::Value;
 
 /// Maximum time for which a test waits for the server: much longer than any wait of the server in the tests.
@@ -16,6 +19,7 @@ pub(crate) const WAIT_MAX: Duration = Duration::from_secs(60);
 pub(crate) struct Client {
     write: Box<dyn Write>,
     read: BufReader<Box<dyn Read>>,
+    socket: OwnedFd,
 }
 
 /// Answer to one request.
@@ -43,19 +47,29 @@ impl Client {
         let stream = UnixStream::connect(path).expect("the socket answers");
         stream.set_read_timeout(Some(WAIT_MAX)).expect("a time-out");
         let read: Box<dyn Read> = Box::new(stream.try_clone().expect("a second handle"));
-        Self { write: Box::new(stream), read: BufReader::new(read) }
+        let socket = stream.try_clone().expect("a third handle").into();
+        Self { write: Box::new(stream), read: BufReader::new(read), socket }
     }
 
     pub(crate) fn tcp(address: SocketAddr) -> Self {
         let stream = TcpStream::connect(address).expect("the listener answers");
         stream.set_read_timeout(Some(WAIT_MAX)).expect("a time-out");
         let read: Box<dyn Read> = Box::new(stream.try_clone().expect("a second handle"));
-        Self { write: Box::new(stream), read: BufReader::new(read) }
+        let socket = stream.try_clone().expect("a third handle").into();
+        Self { write: Box::new(stream), read: BufReader::new(read), socket }
     }
 
     /// Sends bytes as they are. The server may have closed the connection, which the answer shows.
     pub(crate) fn send(&mut self, text: &str) {
         let _ = self.write.write_all(text.as_bytes());
+    }
+
+    /// Waits until the server has closed the connection, without reading what it sent before.
+    pub(crate) fn wait_until_closed(&self) {
+        let mut sockets = [PollFd::new(&self.socket, PollFlags::empty())];
+        let wait_max = Timespec { tv_sec: WAIT_MAX.as_secs() as i64, tv_nsec: 0 };
+        retry_on_intr(|| poll(&mut sockets, Some(&wait_max))).expect("it can be polled");
+        assert!(sockets[0].revents().contains(PollFlags::HUP), "the server has not closed the connection");
     }
 
     /// Sends a request with the headers in `headers`, each with its line end.

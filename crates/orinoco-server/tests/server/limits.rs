@@ -103,24 +103,9 @@ fn a_client_that_does_not_read_is_dropped() {
     let length: usize = headers["content-length"].parse().expect("a number");
     assert!(length > DUMP);
     // It reads on only when the server has dropped it, which ends what is in the socket's buffer.
-    wait_until_closed(&served);
+    stuck.wait_until_closed();
     assert!(stuck.wait_for_end() < length, "the answer was cut off");
     // One that reads slowly, but reads, gets it all.
     let answer = served.unix().get("/v1/dump");
     assert_eq!(answer.body.len(), length);
-}
-
-/// Waits until the server has one open socket of a connection less than at the call.
-fn wait_until_closed(served: &Served) {
-    let open = || {
-        let count = |path: &std::path::Path| {
-            let unix = std::fs::read_to_string("/proc/net/unix").expect("procfs");
-            unix.lines().filter(|line| line.ends_with(&path.display().to_string())).count()
-        };
-        count(&served.path)
-    };
-    let before = open();
-    while open() >= before {
-        std::thread::yield_now();
-    }
 }
