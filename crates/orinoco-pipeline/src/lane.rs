@@ -46,7 +46,6 @@ pub struct Lane {
 }
 
 struct LaneStream {
-    group: usize,
     steps: Vec<Step>,
     output: StreamOutput,
 }
@@ -109,8 +108,8 @@ impl Lane {
                 Next::Exchanged => self.exchange_plans(),
                 Next::Left(stream) => self.remove_stream(stream),
                 Next::Request => self.answer_request(),
-                Next::Batch(group) => {
-                    self.take_batch(group, frames, now);
+                Next::Batch(_) => {
+                    self.take_batch(frames, now);
                     // Its memory serves the next batch.
                     frames = self.execute()?;
                 }
@@ -124,7 +123,7 @@ impl Lane {
 
     fn admit_streams(&mut self) {
         let joining = std::mem::take(&mut lock(&self.books).joining);
-        for JoinRequest { stream, queue, steps, plans, tracker, result_sender, stop, .. } in joining {
+        for JoinRequest { stream, steps, plans, tracker, result_sender, stop, .. } in joining {
             for plan in plans {
                 // A plan that the lane has already stays.
                 if self.batches.facts(plan.model).is_none() {
@@ -132,10 +131,10 @@ impl Lane {
                 }
             }
             let models = steps.iter().map(|step| step.model).collect();
-            self.batches.add_stream(stream, queue.group, models);
+            self.batches.add_stream(stream, models);
             self.emitters.streams.insert(stream, result_sender.telemetry().clone());
             let output = StreamOutput { tracker, result_sender, stop };
-            self.streams.insert(stream, LaneStream { group: queue.group, steps, output });
+            self.streams.insert(stream, LaneStream { steps, output });
         }
         self.batches.take_intervals(&lock(&self.books).models);
     }
@@ -170,15 +169,15 @@ impl Lane {
         }
     }
 
-    /// Makes frames of a group, which came out of their rings at `now`, the current batch.
-    fn take_batch(&mut self, group: usize, frames: Vec<Frame>, now: Nanos) {
+    /// Makes frames of streams with the same steps, which came out of their rings at `now`, the current batch.
+    fn take_batch(&mut self, frames: Vec<Frame>, now: Nanos) {
         self.emitters.lane.took(frames.len(), now);
         for frame in &frames {
             let waited = TimeSpan::new(frame.arrived, now);
             self.emitters.stream(frame).emitter().stage(frame.desc.seq, Stage::Queue, waited);
         }
         let stream_of = |batch: &Batch, index: usize| Some(batch.frames.get(index)?.desc.stream);
-        self.batches.take(group, Batch::new(frames, now), stream_of);
+        self.batches.take(Batch::new(frames, now), stream_of);
     }
 
     /// Executes what is left of the current batch, and forwards its results or drops its frames; a batch that is suspended is
@@ -200,7 +199,7 @@ impl Lane {
     fn execute_next(&mut self) -> Option<Result<ExecutionEnd, Failure>> {
         let Self { batches, mux, streams, inputs, emitters, events, .. } = self;
         let collect = |at: BatchStep<'_>, batch: &mut Batch| {
-            inputs.collect(&steps_of(streams, at.group)[at.step], at, batch);
+            inputs.collect(&steps_of(streams, batch)[at.step], at, batch);
             inputs.len()
         };
         let Execution { plan, batch, inputs: range, wait_end, .. } = batches.next(collect)?;
@@ -215,7 +214,7 @@ impl Lane {
         let Resumed { execution, since, answer } = batches.resume(ticket, answer, now);
         let Execution { step, plan, batch, inputs: range, .. } = execution;
         emitters.lane.resumed(batch.frames.len(), now);
-        inputs.collect(&steps_of(streams, step.group)[step.step], step, batch);
+        inputs.collect(&steps_of(streams, batch)[step.step], step, batch);
         let executed = match answer {
             Ok(inference) => {
                 let waited = TimeSpan::new(since, now);
@@ -337,10 +336,10 @@ enum BatchState {
     Dropped(Vec<Frame>),
 }
 
-/// Steps of a group's streams.
-fn steps_of(streams: &BTreeMap<StreamId, LaneStream>, group: usize) -> &[Step] {
-    let of_group = streams.values().find(|stream| stream.group == group);
-    &of_group.expect("a stream leaves after its last frame").steps
+/// Steps of a batch.
+fn steps_of<'a>(streams: &'a BTreeMap<StreamId, LaneStream>, batch: &Batch) -> &'a [Step] {
+    let frame = batch.frames.first().expect("a batch has frames");
+    &streams.get(&frame.desc.stream).expect("a stream leaves after its last frame").steps
 }
 
 impl Drop for Lane {

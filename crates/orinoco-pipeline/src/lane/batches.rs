@@ -51,7 +51,6 @@ struct HeldPlan<P> {
 
 #[derive(Debug)]
 struct LaneStream<R> {
-    group: usize,
     /// Models of its steps, in their order.
     models: Vec<ModelId>,
     /// Number of frames that came.
@@ -62,8 +61,7 @@ struct LaneStream<R> {
 
 #[derive(Debug)]
 struct Batch<B> {
-    group: usize,
-    /// Stream of each frame, and number of the frame in its stream.
+    /// Stream of each frame, and number of the frame in its stream. These streams have the same steps.
     frames: Vec<(StreamId, u64)>,
     /// Number of frames that are settled.
     settled: usize,
@@ -87,8 +85,6 @@ struct Begun {
 /// Step of a batch for which inputs are collected.
 #[derive(Clone, Copy, Debug)]
 pub struct BatchStep<'a> {
-    /// Group of the batch's streams, which have the same steps.
-    pub group: usize,
     /// Index of the step.
     pub step: usize,
     interval: u32,
@@ -215,9 +211,9 @@ impl<P, B, R> Default for LaneBatches<P, B, R> {
 // --- streams and plans -------------------------------------------------------------------------------------------------
 
 impl<P, B, R> LaneBatches<P, B, R> {
-    /// Adds a stream of a group, with the models of its steps in their order. Called before the stream's first frame is taken.
-    pub fn add_stream(&mut self, stream: StreamId, group: usize, models: Vec<ModelId>) {
-        let added = LaneStream { group, models, frames: 0, order: FrameOrder::default() };
+    /// Adds a stream, with the models of its steps in their order. Called before the stream's first frame is taken.
+    pub fn add_stream(&mut self, stream: StreamId, models: Vec<ModelId>) {
+        let added = LaneStream { models, frames: 0, order: FrameOrder::default() };
         self.streams.insert(stream, added);
     }
 
@@ -328,9 +324,9 @@ impl<P, B, R> LaneBatches<P, B, R> {
 // --- the current batch -------------------------------------------------------------------------------------------------
 
 impl<P, B, R> LaneBatches<P, B, R> {
-    /// Makes a batch of a group the current one. `stream_of` names the stream of a frame in it, by the frame's index; `None`
+    /// Makes a batch of streams that have the same steps the current one. `stream_of` names the stream of a frame in it, by the frame's index; `None`
     /// after the last.
-    pub fn take(&mut self, group: usize, contents: B, stream_of: impl Fn(&B, usize) -> Option<StreamId>) {
+    pub fn take(&mut self, contents: B, stream_of: impl Fn(&B, usize) -> Option<StreamId>) {
         assert!(self.current.is_none(), "one batch is executed at a time");
         let number = |stream| {
             let of = self.streams.get_mut(&stream).expect("a stream joins before its frames");
@@ -339,7 +335,7 @@ impl<P, B, R> LaneBatches<P, B, R> {
         };
         let frames = (0..).map_while(|index| stream_of(&contents, index)).map(number).collect();
         let (progress, inputs, execution) = (BatchProgress::default(), None, None);
-        self.current = Some(Batch { group, frames, settled: 0, progress, inputs, execution, contents });
+        self.current = Some(Batch { frames, settled: 0, progress, inputs, execution, contents });
     }
 
     /// Returns the part of the current batch that is to be executed next; `None` if nothing is left, and its frames are to
@@ -349,7 +345,7 @@ impl<P, B, R> LaneBatches<P, B, R> {
         mut collect: impl FnMut(BatchStep<'_>, &mut B) -> usize,
     ) -> Option<Execution<'_, P, B>> {
         let batch = self.current.as_mut().expect("a batch is executed while it is the current one");
-        let models = models_of(&self.streams, batch.group);
+        let models = models_of(&self.streams, batch);
         let inputs = loop {
             let held = self.plans.get_mut(models.get(batch.progress.step())?).expect("each model has a plan");
             batch.progress.begin_step(held.facts.interval);
@@ -375,7 +371,7 @@ impl<P, B, R> LaneBatches<P, B, R> {
     pub fn finished(&mut self, end: ExecutionEnd, now: Nanos) -> AfterExecution<'_, B> {
         let batch = self.current.as_mut().expect("a batch is executed while it is the current one");
         let begun = batch.execution.expect("an execution was handed out");
-        let model = models_of(&self.streams, batch.group)[batch.progress.step()];
+        let model = models_of(&self.streams, batch)[batch.progress.step()];
         let of_lane = self.plans.get_mut(&model).filter(|held| held.number == begun.plan);
         let after = match end {
             // An engine that was replaced says nothing about the one that replaced it.
@@ -465,8 +461,8 @@ impl<P, B, R> LaneBatches<P, B, R> {
 
 impl<B> Batch<B> {
     fn parts(&mut self) -> (BatchStep<'_>, &mut B) {
-        let (group, step, interval) = (self.group, self.progress.step(), self.progress.interval());
-        (BatchStep { group, step, interval, frames: &self.frames }, &mut self.contents)
+        let (step, interval) = (self.progress.step(), self.progress.interval());
+        (BatchStep { step, interval, frames: &self.frames }, &mut self.contents)
     }
 
     fn execution<'a, P>(&'a mut self, plan: &'a mut P, inputs: Range<usize>) -> Execution<'a, P, B> {
@@ -492,10 +488,10 @@ fn failed<P>(held: &mut HeldPlan<P>) -> AfterFailure {
     if held.failures < FAILURES_MAX { AfterFailure::Continue } else { AfterFailure::End }
 }
 
-/// Models of a group's streams.
-fn models_of<R>(streams: &BTreeMap<StreamId, LaneStream<R>>, group: usize) -> &[ModelId] {
-    let of_group = streams.values().find(|stream| stream.group == group);
-    &of_group.expect("a stream leaves after its last frame").models
+/// Models of the steps of a batch.
+fn models_of<'a, B, R>(streams: &'a BTreeMap<StreamId, LaneStream<R>>, batch: &Batch<B>) -> &'a [ModelId] {
+    let (stream, _) = batch.frames.first().expect("a batch has frames");
+    &streams.get(stream).expect("a stream leaves after its last frame").models
 }
 
 fn stream_mut<R>(streams: &mut BTreeMap<StreamId, LaneStream<R>>, stream: StreamId) -> &mut LaneStream<R> {
@@ -528,12 +524,12 @@ mod tests {
         let of_stream = StreamModels { models: models.to_vec(), ..StreamModels::default() };
         known.join(STREAM, of_stream, &brought);
         brought.iter().for_each(|plan| batches.add_plan(*plan, "first"));
-        batches.add_stream(STREAM, 0, models.to_vec());
+        batches.add_stream(STREAM, models.to_vec());
         (known, batches)
     }
 
     fn take(batches: &mut Batches, frames: &str) {
-        batches.take(0, frames.chars().collect(), |frames, index| frames.get(index).map(|_| STREAM));
+        batches.take(frames.chars().collect(), |frames, index| frames.get(index).map(|_| STREAM));
     }
 
     /// The plan and the inputs that are executed next, if all frames are inputs.

@@ -81,7 +81,7 @@ impl Board {
             mux.add(stream, queue, models.batch_max(&of_stream, brought)).expect("it is open");
             models.join(stream, of_stream, brought);
             brought.iter().for_each(|plan| batches.add_plan(*plan, *plan));
-            batches.add_stream(stream, queue.group, vec![model]);
+            batches.add_stream(stream, vec![model]);
         }
         let sinks = queues.iter().map(|(queue, _)| SinkCore::new(queue.policy, Nanos(0))).collect();
         let (results, decisions) = (BTreeMap::new(), Decisions::default());
@@ -108,19 +108,19 @@ impl Board {
     /// The lane takes a batch.
     fn take(&mut self, now: Nanos) -> Result<(), String> {
         let mut frames = Vec::new();
-        let group = loop {
+        loop {
             match self.mux.next(now, &mut frames) {
                 NextBatch::Ready(Next::Joined) => {}
                 NextBatch::Ready(Next::Left(stream)) => {
                     self.batches.remove_stream(stream, &mut self.models);
                 }
-                NextBatch::Ready(Next::Batch(group)) => break group,
+                NextBatch::Ready(Next::Batch(_)) => break,
                 next => return Err(format!("there is no batch, but {next:?}")),
             }
-        };
+        }
         self.decisions.batches.push(frames.iter().map(key).collect());
         let stream_of = |frames: &VecDeque<Frame>, index: usize| Some(frames.get(index)?.desc.stream);
-        self.batches.take(group, frames.into(), stream_of);
+        self.batches.take(frames.into(), stream_of);
         Ok(())
     }
 

@@ -455,7 +455,7 @@ impl Board<'_> {
                         }
                     }
                     let group = self.streams[stream.index()].queue.group;
-                    lane.batches.add_stream(stream, group, MODEL_SETS[group].to_vec());
+                    lane.batches.add_stream(stream, MODEL_SETS[group].to_vec());
                     lane.requests_before.insert(stream, 0);
                     lane.numbers.insert(stream, 0);
                 }
@@ -490,7 +490,7 @@ impl Board<'_> {
                 let numbers = streams.iter().map(number).collect();
                 let batch = Batch::new(group, frames.into(), numbers, now);
                 let stream_of = |batch: &Batch, index: usize| Some(batch.frames.get(index)?.desc.stream);
-                lane.batches.take(group, batch, stream_of);
+                lane.batches.take(batch, stream_of);
                 return self.execute(index);
             }
         }
