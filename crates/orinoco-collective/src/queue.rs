@@ -1,9 +1,27 @@
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::thread::{self, JoinHandle};
+#[cfg(all(test, shuttle))]
+mod interleavings;
+
+use std::sync::{Arc, PoisonError};
 use std::{io, mem};
 
+use self::sync::mpsc::{Receiver, Sender, channel};
+use self::sync::thread::{self, JoinHandle};
+use self::sync::{Condvar, Mutex, MutexGuard};
 use crate::CollectiveError;
+
+/// Threads, channels and locks: the standard library's, or shuttle's in a build with `--cfg shuttle` (`cargo xtask shuttle`).
+mod sync {
+    #[cfg(shuttle)]
+    pub(super) use shuttle::{
+        sync::{Condvar, Mutex, MutexGuard, mpsc},
+        thread,
+    };
+    #[cfg(not(shuttle))]
+    pub(super) use std::{
+        sync::{Condvar, Mutex, MutexGuard, mpsc},
+        thread,
+    };
+}
 
 /// Runs the operations of a communicator on a thread of its own, one after the other, so that the caller can compute meanwhile.
 ///
@@ -124,7 +142,7 @@ impl<R> Pending<R> {
 }
 
 impl<R> Outcome<R> {
-    fn lock(&self) -> std::sync::MutexGuard<'_, State<R>> {
+    fn lock(&self) -> MutexGuard<'_, State<R>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
