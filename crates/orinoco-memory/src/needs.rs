@@ -3,8 +3,6 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use orinoco_core::MemoryDomain;
-
 /// Size of a page, in bytes. Every area of a plan has whole pages, because a lane's scratch becomes a mapping of its own. The
 /// kernels of Jetson boards and of x86_64 have pages of 4 KiB.
 pub const PAGE_BYTES: u64 = 4096;
@@ -17,7 +15,8 @@ const _: () = assert!(PAGE_BYTES.is_multiple_of(ALIGN_BYTES));
 /// bits.
 pub const BYTES_MAX: u64 = 1 << 48;
 
-/// Kind of memory. A dma-buf has no place here: its driver owns it, and a plan only what we allocate.
+/// Kind of memory that is allocated. Unlike `orinoco_core::MemoryDomain`, it has no dma-buf: a driver allocates that, and a plan
+/// has only what Orinoco allocates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Domain {
     /// Ordinary pageable host memory.
@@ -38,16 +37,6 @@ impl Domain {
             Self::Host => "host",
             Self::Pinned => "pinned",
             Self::Device => "device",
-        }
-    }
-
-    /// Returns the domain of a frame's memory; `None` for memory that its driver owns.
-    pub fn of(memory: MemoryDomain) -> Option<Self> {
-        match memory {
-            MemoryDomain::Host => Some(Self::Host),
-            MemoryDomain::PinnedMapped => Some(Self::Pinned),
-            MemoryDomain::Device => Some(Self::Device),
-            _ => None,
         }
     }
 }
