@@ -167,8 +167,8 @@ impl Joiner {
             reconnect: Reconnect { attempts_max: spec.reconnect_attempts, stall: spec.stall },
             frames_max: spec.frames_max,
             clock,
-            // A seed of its own for each board and stream, so that they do not reconnect to one server at the same time.
-            seed: u64::from(std::process::id()) << 32 | u64::from(stream.0),
+            // A seed of its own for each run and stream, so that they do not reconnect to one server at the same time.
+            seed: self.shared.seed ^ u64::from(stream.0) << 32,
             events,
             telemetry: of_stream,
             stop: stop.of(stream),

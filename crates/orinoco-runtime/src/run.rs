@@ -169,6 +169,7 @@ pub(crate) struct First {
 impl First {
     pub(crate) fn prepare(board: Board, options: RunOptions) -> Result<Self, Faults> {
         let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::default());
+        let seed = clock.wall().unix_nanos();
         let stop = options.control.stop.clone();
         let engines = BoardEngines::new(&board.inference)?;
         let telemetry = Telemetry::default();
@@ -177,7 +178,7 @@ impl First {
         let served = ServedModels::new(&clock);
         let seats = options.seats.clone().unwrap_or_else(|| Arc::new(NoSeats));
         let context = Context {
-            shared: Shared { clock, events, telemetry, stop, engines, seats, served },
+            shared: Shared { clock, seed, events, telemetry, stop, engines, seats, served },
             repository: options.repository.clone(),
             earlier: options.earlier,
             own: options.own.clone(),

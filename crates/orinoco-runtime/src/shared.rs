@@ -18,6 +18,8 @@ use crate::{BoardEngines, LoadedModel, bind_plan};
 #[derive(Clone)]
 pub(crate) struct Shared {
     pub(crate) clock: Arc<dyn Clock>,
+    /// Seed of the run, from which each thread that needs chance makes its own.
+    pub(crate) seed: u64,
     pub(crate) events: Arc<dyn EventSink>,
     pub(crate) telemetry: Telemetry,
     pub(crate) stop: Stop,

@@ -34,7 +34,8 @@ pub(crate) fn shared() -> Shared {
     let served = ServedModels::new(&clock);
     let (events, seats) = (Arc::new(Quiet), Arc::new(NoSeats));
     let (telemetry, stop) = (Telemetry::default(), Stop::default());
-    Shared { clock, events, telemetry, stop, engines, seats, served }
+    let seed = 1;
+    Shared { clock, seed, events, telemetry, stop, engines, seats, served }
 }
 
 /// Makes the settings of the default engines.
