@@ -1,11 +1,15 @@
 //! `orinoco doctor` on machines that lack something: each case names what is missing and the command that corrects it, that
 //! command is run where it can be, and the exit code says whether a board file can run.
+#![expect(clippy::disallowed_methods, reason = "the test waits for real threads or processes")]
 #![allow(clippy::print_stdout, reason = "tests say what they skip")]
 
 use std::fs::{self, Permissions};
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Duration;
 
 use gstreamer as gst;
 use orinoco_tests::onnx::{Attribute, Graph, element};
@@ -446,6 +450,68 @@ fn another_boards_files_are_read_from_a_folder() {
     check(part(&found, "board", "power mode"), "not_checked", &["/etc/nvpmodel.conf does not exist"]);
     let both = orinoco(&["doctor", "--sysroot", &folder, "--board", "b.toml"]).output().expect("it starts");
     assert_eq!(both.status.code(), Some(2));
+}
+
+/// Records a board for three seconds, and sets a file of it to `later` in the middle.
+fn record(board: &Board, archive: &Path, changing: &str, later: &str) {
+    let folder = board.root().display().to_string();
+    let arguments = ["board", "record", "--json", "--seconds", "3", "--rate", "20", "--sysroot", &folder];
+    let child = orinoco(&arguments).arg(archive).stdout(Stdio::piped()).spawn().expect("it starts");
+    thread::sleep(Duration::from_millis(1500));
+    // A reader sees the old file or the new one, and never an empty one.
+    let new = board.write("new", later, 0o444);
+    fs::rename(new, board.root().join(changing)).expect("replaced");
+    let output = child.wait_with_output().expect("it ends");
+    assert!(output.status.success(), "{output:?}");
+}
+
+#[test]
+fn a_recording_is_replayed_by_the_commands_that_take_a_folder() {
+    let board = Board::new();
+    let (chip, current) = ("sys/class/hwmon/hwmon3", "sys/class/hwmon/hwmon3/curr1_input");
+    board.write("proc/cpuinfo", "CPU implementer\t: 0x41\n", 0o644);
+    board.write(&format!("{chip}/name"), "ina3221\n", 0o444);
+    board.write(&format!("{chip}/in1_label"), "VDD_IN\n", 0o444);
+    board.write(&format!("{chip}/in1_input"), "5000\n", 0o444);
+    board.write(current, "1000\n", 0o444);
+    let packages =
+        "Package: mail-client\nVersion: 7\n\nPackage: nvidia-l4t-core\nVersion: 36.4.3-20250107174145\n";
+    board.write("var/lib/dpkg/status", packages, 0o644);
+    let detected = |root: &Path| {
+        let root = root.display().to_string();
+        let mut detect = orinoco(&["board", "detect", "--json", "--sysroot", &root]);
+        report(&mut detect).1
+    };
+    let of_board = detected(&board.root());
+    assert_eq!(of_board["l4t"], "36.4.3", "{of_board:#}");
+    let archive = board.dir.path().join("board.tar.gz");
+    record(&board, &archive, current, "3000\n");
+    assert_eq!(detected(&archive), of_board);
+    let (_, found) = report(&mut doctor(&["--sysroot", &archive.display().to_string()]));
+    check(part(&found, "rail", "VDD_IN"), "ok", &["5.000 W"]);
+
+    let archive = archive.display().to_string();
+    let mut top = orinoco(&["top", "--json", "--interval", "0.2", "--sysroot", &archive]);
+    let mut top = top.stdout(Stdio::piped()).spawn().expect("it starts");
+    let lines = BufReader::new(top.stdout.take().expect("piped")).lines();
+    let powers = lines.map(|line| {
+        let status: Value = serde_json::from_str(&line.expect("text")).expect("JSON");
+        status["sensors"]["rails"][0]["watts"].as_f64().unwrap_or_else(|| panic!("{status:#}"))
+    });
+    // The recording is 3 s long, so these are twice as many lines as are printed in its time.
+    let powers: Vec<f64> = powers
+        .take(30)
+        .scan(0.0, |last, now| {
+            (*last < 15.0).then(|| {
+                *last = now;
+                now
+            })
+        })
+        .collect();
+    top.kill().expect("it runs");
+    top.wait().expect("it ends");
+    assert!(powers.len() > 3 && powers[..3] == [5.0; 3], "{powers:?}");
+    assert_eq!(powers.last(), Some(&15.0), "{powers:?}");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //!
 //! A board file is the configuration of one board. A TOML file is checked once; after that a [`Board`] is always valid: names
 //! have become indices, sources are parsed, and every reference exists. A [`Profile`] is what is publicly known of a kind of
-//! board. A [`Detection`] is what the files of a machine say of it. [`readers`] reads its sensors, and [`power`] its power settings. The crate opens no source and loads no model.
+//! board. A [`Detection`] is what the files of a machine say of it. [`open_root`] opens the root of these files, [`readers`] reads its sensors, and [`power`] its power settings. The crate opens no source and loads no model.
 //!
 //! Read first: [`load`], [`Board`] and [`BoardError`] (the reason why there is none); [`profiles`] and [`Profile`]; [`detect`]
 //! and [`Detection`].
@@ -20,6 +20,7 @@ mod profile;
 mod profiles;
 mod read;
 pub mod readers;
+mod root;
 mod seat;
 mod sink;
 mod unique;
@@ -41,5 +42,6 @@ pub use profile::{
 };
 pub use profiles::{profile_named, profiles};
 pub use read::load;
+pub use root::open_root;
 pub use seat::{SeatFallback, SeatSpec};
 pub use sink::{Endings, SinkDescriptor, SinkKind, SinkSpec, StandardOutput};

@@ -3,10 +3,10 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use crate::attribute::Attribute;
-use crate::error::{ReadError, ReadErrorKind};
+use crate::error::{FILE_BYTES_MAX, ReadError, ReadErrorKind};
 use crate::path::LINKS_MAX;
 use crate::recording::{AddError, Node, Recording};
-use crate::redact::{forbidden, is_identifying, redacted};
+use crate::redact::{PACKAGES, forbidden, is_identifying, redacted};
 use crate::sysroot::Sysroot;
 
 /// Depth of folders below a `**`.
@@ -15,6 +15,9 @@ const DEPTH_MAX: usize = 16;
 /// Number of files that are kept open while a board is recorded; the others are opened for each read. A process may open
 /// 1024 files by default.
 const OPEN_FILES_MAX: usize = 256;
+
+/// Greatest length of Debian's list of packages. That of a JetPack with a desktop has a few MiB.
+const PACKAGES_BYTES_MAX: u64 = 32 << 20;
 
 /// Files to record. A path can have `*` in its names, and `**` as its last name for everything below a folder; symbolic
 /// links are followed and recorded, except below a `**`, where they are only recorded.
@@ -277,7 +280,8 @@ impl Walk<'_> {
         if self.values.contains(path) {
             return Ok(());
         }
-        let content = self.sysroot.bytes(path);
+        let bytes_max = if path == PACKAGES { PACKAGES_BYTES_MAX } else { FILE_BYTES_MAX };
+        let content = self.sysroot.bytes_within(path, bytes_max);
         let content = content.as_deref().map_err(|error| error.kind.clone());
         unless_full(add_content(&mut self.recording, &mut self.left_out, path, Duration::ZERO, content))
     }

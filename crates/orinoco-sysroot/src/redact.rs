@@ -77,6 +77,15 @@ const KERNEL_PARAMETERS: &[&str] = &[
 /// Words of the kernel's command line that have no value and say nothing about a person.
 const KERNEL_FLAGS: &[&str] = &["debug", "nohlt", "nokaslr", "quiet", "ro", "rootwait", "rw", "splash"];
 
+/// Debian's list of packages. It says what a person has installed, so that only some are recorded.
+pub(crate) const PACKAGES: &str = "/var/lib/dpkg/status";
+
+/// Beginnings of the names of packages that are recorded: those of Jetson Linux and of NVIDIA's libraries.
+const RECORDED_PACKAGES: &[&str] = &["cuda-", "libcudnn", "libnvinfer", "nvidia-", "tensorrt"];
+
+/// Fields of a package that are recorded.
+const PACKAGE_FIELDS: &[&str] = &["Package:", "Status:", "Version:"];
+
 /// Returns why a file is left out as a whole; `None` for a file that may be recorded.
 pub(crate) fn forbidden(path: &str) -> Option<&'static str> {
     let path = path.to_lowercase();
@@ -91,6 +100,10 @@ pub(crate) fn forbidden(path: &str) -> Option<&'static str> {
 
 /// Returns a content without what could identify a person or a device, and a word for what was replaced, if anything was.
 pub(crate) fn redacted<'c>(path: &str, content: &'c [u8]) -> (Cow<'c, [u8]>, Option<&'static str>) {
+    if path == PACKAGES {
+        let kept = packages(&String::from_utf8_lossy(content));
+        return (kept.into_bytes().into(), Some("packages that are not NVIDIA's"));
+    }
     let name = path.rsplit('/').next().unwrap_or_default();
     if matches!(name, "cmdline" | "bootargs") {
         let text = String::from_utf8_lossy(content);
@@ -126,6 +139,20 @@ fn safe_word(word: &str) -> Cow<'_, str> {
         None if word.is_empty() || KERNEL_FLAGS.contains(&word) => word.into(),
         None => "(left-out)".into(),
     }
+}
+
+/// Returns names, states and versions of the packages that are recorded, in the form of the list.
+fn packages(list: &str) -> String {
+    let is_recorded = |paragraph: &&str| {
+        let name =
+            paragraph.lines().find_map(|line| line.strip_prefix("Package:")).unwrap_or_default().trim();
+        RECORDED_PACKAGES.iter().any(|start| name.starts_with(start))
+    };
+    let is_kept = |line: &&str| PACKAGE_FIELDS.iter().any(|field| line.starts_with(field));
+    let of_package = |paragraph: &str| {
+        paragraph.lines().filter(is_kept).map(|line| format!("{line}\n")).collect::<String>()
+    };
+    list.split("\n\n").filter(is_recorded).map(|paragraph| of_package(paragraph) + "\n").collect()
 }
 
 /// Returns `/proc/cpuinfo` without the serial number that some Arm kernels write there; `None` if there is none.

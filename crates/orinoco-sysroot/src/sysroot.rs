@@ -1,4 +1,6 @@
 use std::fmt;
+use std::fs::{self, File};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
@@ -6,7 +8,22 @@ use std::time::Duration;
 
 use crate::directory;
 use crate::error::{FILE_BYTES_MAX, ReadError, ReadErrorKind};
-use crate::recording::Recording;
+use crate::recording::{ArchiveError, Recording};
+
+/// Reason why a path is not the root of a board.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// The system's answer.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// It is a device, a socket or a pipe.
+    #[error("it is neither a folder nor a file")]
+    Type,
+    /// The file is no recording.
+    #[error("it is no recording of a board: {0}")]
+    Archive(#[from] ArchiveError),
+}
 
 /// Root of the files that describe a board. Paths are absolute and as on the board (`/sys/class/hwmon`); symbolic links
 /// stay inside the root. Cloning it is cheap.
@@ -28,6 +45,23 @@ impl Sysroot {
     /// Returns the root of the board that the directory `root` describes.
     pub fn at(root: impl Into<PathBuf>) -> Self {
         Self(Root::Directory(root.into().into()))
+    }
+
+    /// Opens the root that `path` names: a folder, or the archive of a recording, which is replayed as by
+    /// [`replay`](Self::replay).
+    ///
+    /// # Errors
+    /// Says why it is neither.
+    pub fn open(path: &Path, at: impl Fn() -> Duration + Send + Sync + 'static) -> Result<Self, OpenError> {
+        // Opening a pipe would wait for its writer, so the type is asked first.
+        let kind = fs::metadata(path)?.file_type();
+        if kind.is_dir() {
+            return Ok(Self::at(path.canonicalize()?));
+        }
+        if !kind.is_file() {
+            return Err(OpenError::Type);
+        }
+        Ok(Self::replay(Recording::load(File::open(path)?)?, at))
     }
 
     /// Returns the root of a board that was recorded: each read gives what the board gave at the time that `at` returns,

@@ -258,3 +258,50 @@ fn set_state(path: &Path, state: u8) {
         _ => fs::write(path, format!("{state}\n")).expect("a file"),
     }
 }
+
+#[test]
+fn of_the_installed_packages_only_those_of_nvidia_are_recorded() {
+    let dir = TempDir::new().expect("a folder");
+    let list = "Package: nvidia-l4t-core\nStatus: install ok installed\nMaintainer: A Person <person@example.com>\nVersion: 36.4.3-2025\n\n\
+                Package: secret-project\nVersion: 1.0\n\n\
+                Package: libnvinfer10\nVersion: 10.3.0.30-1+cuda12.5\n";
+    // Longer than any other file of a recording may be.
+    let padded = format!("{list}\nPackage: padding\nDescription: {}\n", "x".repeat(2 << 20));
+    write(dir.path(), "/var/lib/dpkg/status", padded);
+    let selection = select(&["/var/lib/dpkg/status"], &[]);
+    let recording = Recorder::new(&Sysroot::at(dir.path()), &selection).finish();
+    let expected = "Package: nvidia-l4t-core\nStatus: install ok installed\nVersion: 36.4.3-2025\n\n\
+                    Package: libnvinfer10\nVersion: 10.3.0.30-1+cuda12.5";
+    let replayed = Time::default().replay(archived(&recording, Packing::Gzip));
+    assert_eq!(replayed.text("/var/lib/dpkg/status").expect("recorded"), expected);
+    assert_eq!(recording.left_out(), ["/var/lib/dpkg/status: replaced: packages that are not NVIDIA's"]);
+}
+
+#[test]
+fn a_root_is_a_folder_or_an_archive() {
+    let dir = TempDir::new().expect("a folder");
+    write(dir.path(), "/proc/uptime", "1\n");
+    let mut recording = Recording::synthetic();
+    recording.add_file("/proc/uptime", "2\n").expect("added");
+    recording.add_value("/proc/uptime", millis(100), Ok(b"3\n")).expect("added");
+    let archive = dir.path().join("board.tar.gz");
+    recording.save(fs::File::create(&archive).expect("made"), Packing::Gzip).expect("saved");
+    let time = Time::default();
+    let open = |path: &Path| {
+        let time = time.clone();
+        Sysroot::open(path, move || time.now())
+    };
+
+    let folder = open(dir.path()).expect("a folder");
+    assert_eq!(folder.text("/proc/uptime").expect("there"), "1");
+    let replayed = open(&archive).expect("an archive");
+    assert_eq!(replayed.text("/proc/uptime").expect("there"), "2");
+    time.set(millis(100));
+    assert_eq!(replayed.text("/proc/uptime").expect("there"), "3");
+
+    let cause = |path: &Path| open(path).map(drop).expect_err("refused").to_string();
+    assert!(cause(&dir.path().join("none")).contains("No such file"), "{}", cause(&dir.path().join("none")));
+    assert_eq!(cause(Path::new("/dev/null")), "it is neither a folder nor a file");
+    let text = cause(&dir.path().join("proc/uptime"));
+    assert!(text.starts_with("it is no recording of a board: entry `"), "{text}");
+}

@@ -367,8 +367,8 @@ pub(crate) struct EvalArgs {
 pub(crate) enum BoardCommand {
     /// Detect which board this machine is: module, carrier, software, power mode, rails; each answer with its source
     Detect {
-        /// Folder that holds the files of another board (/proc, /sys, /etc) [default: this machine]
-        #[arg(long, value_name = "DIR")]
+        /// Folder or recording with the files of another board (/proc, /sys, /etc) [default: this machine]
+        #[arg(long, value_name = "ROOT")]
         sysroot: Option<PathBuf>,
     },
     /// List the boards of which there is a profile
@@ -440,8 +440,8 @@ pub(crate) struct PerfArgs {
     /// Also measure the energy per gigabyte above idle power: each size takes this long idle, as long at work, and pauses in between (10 s if no number is given). With --rank, each rank is taken as a board of its own
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true, default_missing_value = "10", value_parser = seconds)]
     pub(crate) energy: Option<f64>,
-    /// Read the board's sensors from the files in this folder (/proc, /sys, /etc) instead of this machine's [with --energy]
-    #[arg(long, value_name = "DIR", requires = "energy", conflicts_with = "hosts")]
+    /// Folder or recording with the files of another board (/proc, /sys, /etc), from which its sensors are read [with --energy; default: this machine]
+    #[arg(long, value_name = "ROOT", requires = "energy", conflicts_with = "hosts")]
     pub(crate) sysroot: Option<PathBuf>,
     /// Print for each size the chosen algorithm, its predicted time, and the share of the lower bound [not over shared memory]
     #[arg(long)]
@@ -507,6 +507,9 @@ pub(crate) struct TopArgs {
     /// Show the sensors of this machine, without a daemon
     #[arg(long, conflicts_with_all = ["socket", "address"])]
     pub(crate) local: bool,
+    /// Show the sensors of another board, without a daemon: a folder or recording with its files (/proc, /sys, /etc)
+    #[arg(long, value_name = "ROOT", conflicts_with_all = ["socket", "address", "local"])]
+    pub(crate) sysroot: Option<PathBuf>,
     /// Time between two updates, in seconds
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = interval)]
     pub(crate) interval: Duration,
@@ -520,8 +523,8 @@ pub(crate) struct DoctorArgs {
     /// Board file to check: exit code 0 if it can run here, 1 if not, 2 if the file is faulty
     #[arg(long, value_name = "FILE")]
     pub(crate) board: Option<PathBuf>,
-    /// Folder that holds the files of another board (/proc, /sys, /etc, /dev); its engines and sources are not checked [default: this machine]
-    #[arg(long, value_name = "DIR", conflicts_with = "board")]
+    /// Folder or recording with the files of another board (/proc, /sys, /etc, /dev); its engines and sources are not checked [default: this machine]
+    #[arg(long, value_name = "ROOT", conflicts_with = "board")]
     pub(crate) sysroot: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) place: WhereArgs,

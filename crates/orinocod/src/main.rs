@@ -24,7 +24,7 @@ use orinoco_api::{EndState, Summary};
 use orinoco_board::Board;
 use orinoco_config::Faults;
 use orinoco_core::text::count;
-use orinoco_core::{Diagnosis, Exit, WithSubject, codes};
+use orinoco_core::{Clock, Diagnosis, Exit, WithSubject, codes};
 use orinoco_model::Repository;
 use orinoco_otlp::Exporter;
 use orinoco_pipeline::MonotonicClock;
@@ -32,7 +32,6 @@ use orinoco_runtime::{
     Control, ExistingOutputs, OutputFile, Progress, Reloaded, RunOptions, SlidingRate, TakenFiles,
     capabilities, faults_of, open_own_file, repository, start, vars,
 };
-use orinoco_sysroot::Sysroot;
 use sd_notify::NotifyState;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -61,8 +60,8 @@ struct Args {
     /// Folder for model and label files that a model.toml names but that are not next to it [default: $ORINOCO_DATA, else data, /var/lib/orinoco/data and ../shared/data]
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
-    /// Read the board's sensors from the files in this folder (/proc, /sys, /etc) instead of this machine's
-    #[arg(long, value_name = "DIR")]
+    /// Folder or recording with the files of another board (/proc, /sys, /etc), from which its sensors are read [default: this machine]
+    #[arg(long, value_name = "ROOT")]
     sysroot: Option<PathBuf>,
     /// Write the summary to this file as JSON when the run ends
     #[arg(long, value_name = "FILE.json")]
@@ -117,8 +116,10 @@ fn run(args: &Args) -> Result<Exit, Faults> {
     options.sample_every = pulse.every();
     options.govern = true;
     options.seats = Some(Arc::clone(&links) as _);
-    if let Some(folder) = &args.sysroot {
-        options.sensors = Some(Sysroot::at(folder));
+    if let Some(path) = &args.sysroot {
+        let clock = MonotonicClock::default();
+        let start = clock.now();
+        options.sensors = Some(orinoco_board::open_root(path, move || clock.now().since(start))?);
     }
     let own_models = links.open_models(&board, &place);
     let ready = Arc::new(OnceLock::<PostMortem>::new());

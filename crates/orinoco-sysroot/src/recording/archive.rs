@@ -38,14 +38,15 @@ const MANIFEST: &str = "recording.json";
 const README_TEXT: &str = "\
 This archive describes one board: what its Linux said about its hardware, and how the values of its sensors changed.
 
-tree/            copies of files of /proc, /sys and /etc, as they were when the recording started
+tree/            copies of files of /proc, /sys, /etc and /var/lib, as they were when the recording started
 timeline.jsonl   later contents of these files, with the time since the start in nanoseconds
 index.jsonl      names in folders, and the reasons why files gave no value
 left-out.txt     files that were left out, and texts that were replaced, because they could identify a person or a board
 recording.json   format, duration and counts
 
 Serial numbers, MAC addresses, UUIDs, host names, values of the kernel's command line that are not about hardware, and
-everything about wireless networks are left out. The names of running programs and of users are not recorded; the path of
+everything about wireless networks are left out. Of the installed packages, only names and versions of those of Jetson Linux and of
+NVIDIA's libraries are recorded. The names of running programs and of users are not recorded; the path of
 the control group in which the recorder ran is. Look through the files before you send them: they are plain text.
 ";
 

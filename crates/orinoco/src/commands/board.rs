@@ -7,14 +7,15 @@ mod text;
 use std::path::Path;
 
 use orinoco_config::Faults;
-use orinoco_core::{Diagnosis, Exit, codes};
+use orinoco_core::{Clock, Diagnosis, Exit};
+use orinoco_pipeline::MonotonicClock;
 use orinoco_sysroot::Sysroot;
 
 use crate::output;
 
 pub(crate) use record::{RecordArgs, run as record};
 
-/// Detects this machine, or the board whose files are in a folder.
+/// Detects this machine, or the board whose files are in a folder or in a recording.
 pub(crate) fn detect(sysroot: Option<&Path>, json: bool) -> Result<Exit, Faults> {
     let sysroot = sysroot_at(sysroot)?;
     let detection = orinoco_board::detect(&sysroot);
@@ -25,16 +26,12 @@ pub(crate) fn detect(sysroot: Option<&Path>, json: bool) -> Result<Exit, Faults>
     Ok(Exit::Done)
 }
 
-/// Returns the root of this machine, or of the board whose files are in a folder.
-pub(super) fn sysroot_at(folder: Option<&Path>) -> Result<Sysroot, Diagnosis> {
-    match folder {
-        None => Ok(Sysroot::host()),
-        Some(folder) if folder.is_dir() => Ok(Sysroot::at(folder)),
-        Some(other) => {
-            let next = "name the folder that holds the board's /proc, /sys and /etc";
-            Err(Diagnosis::new(&codes::FILE_MISSING, other.display(), "it is not a folder", next))
-        }
-    }
+/// Returns the root of this machine, or of the board whose files are in a folder or in a recording, which is replayed from now on.
+pub(super) fn sysroot_at(path: Option<&Path>) -> Result<Sysroot, Diagnosis> {
+    let Some(path) = path else { return Ok(Sysroot::host()) };
+    let clock = MonotonicClock::default();
+    let start = clock.now();
+    orinoco_board::open_root(path, move || clock.now().since(start))
 }
 
 /// Lists the profiles.

@@ -8,7 +8,7 @@ use clap::Args;
 use orinoco_api::{BOARD_RECORDING_SCHEMA, BoardRecording};
 use orinoco_board::readers::recorded_files;
 use orinoco_config::{Existing, Faults, write_whole};
-use orinoco_core::{Clock, Diagnosis, Exit, WithSubject, codes};
+use orinoco_core::{Clock, Diagnosis, Exit, codes};
 use orinoco_pipeline::MonotonicClock;
 use orinoco_sysroot::{Packing, Recorded, Schedule, Sysroot, record};
 
@@ -25,8 +25,8 @@ pub(crate) struct RecordArgs {
     /// Number of times a second that values are read
     #[arg(long, value_name = "HZ", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub(crate) rate: u32,
-    /// Directory with the files of another board (`/proc`, `/sys`, `/etc`) instead of this machine's
-    #[arg(long, value_name = "DIR")]
+    /// Folder or recording with the files of another board (/proc, /sys, /etc) [default: this machine]
+    #[arg(long, value_name = "ROOT")]
     pub(crate) sysroot: Option<PathBuf>,
 }
 
@@ -34,10 +34,7 @@ pub(crate) struct RecordArgs {
 pub(crate) fn run(args: &RecordArgs, json: bool) -> Result<Exit, Faults> {
     let packing = packing(&args.output)?;
     check_output(&args.output)?;
-    let sysroot = match &args.sysroot {
-        None => Sysroot::host(),
-        Some(root) => Sysroot::at(existing_folder(root)?),
-    };
+    let sysroot = super::sysroot_at(args.sysroot.as_deref())?;
     if !json {
         output::note(&format!("recording for {} s", args.seconds));
     }
@@ -123,15 +120,6 @@ fn check_output(path: &Path) -> Result<(), Diagnosis> {
     }
     let cause = format!("there is no folder {}", folder.display());
     Err(Diagnosis::new(&codes::SINK_OPEN, path.display(), cause, "create the folder, or choose another"))
-}
-
-fn existing_folder(root: &Path) -> Result<PathBuf, Diagnosis> {
-    let next = "name a folder that has proc, sys and etc, such as `tree` of an unpacked recording";
-    let folder = root.canonicalize().about(&codes::FILE_MISSING, root.display(), next)?;
-    if folder.is_dir() {
-        return Ok(folder);
-    }
-    Err(Diagnosis::new(&codes::FILE_MISSING, root.display(), "it is not a folder", next))
 }
 
 fn cannot_write(path: &Path, cause: std::io::Error) -> Diagnosis {

@@ -10,11 +10,11 @@ use orinoco_collective::{
     Collective, CollectiveError, Communicator, DataType, Explanation, Limits, MessageGroup, ReduceOp,
     ShmGroup, Transport,
 };
-use orinoco_sysroot::Sysroot;
 
 use super::energy::{Board, Call};
 use super::operation::{Number, Operation, Vectors};
 use crate::args::PerfArgs;
+use crate::commands::board::sysroot_at;
 use crate::output;
 
 /// Longest time of the timed calls of a size.
@@ -56,10 +56,13 @@ pub(super) fn measure<T: Number>(
     } else {
         indicatif::ProgressBar::hidden()
     };
-    let mut board = args.energy.map(|seconds| {
-        let sysroot = args.sysroot.as_ref().map_or_else(Sysroot::host, Sysroot::at);
-        Board::find(sysroot, reads_board(group.rank(), args), Duration::from_secs_f64(seconds))
-    });
+    let mut board = match args.energy {
+        Some(seconds) => {
+            let sysroot = sysroot_at(args.sysroot.as_deref())?;
+            Some(Board::find(sysroot, reads_board(group.rank(), args), Duration::from_secs_f64(seconds)))
+        }
+        None => None,
+    };
     let mut rows = Vec::with_capacity(sizes.len());
     for bytes in sizes {
         let elements = operation.elements::<T>(bytes, group.ranks());

@@ -23,7 +23,7 @@ pub(crate) struct Answer {
 pub(crate) enum Origin {
     /// The daemon.
     Daemon,
-    /// The sensors of this machine, because the user wants so, or because no daemon answers.
+    /// The sensors of this machine or of another board's files, because the user wants so, or because no daemon answers.
     Local { no_daemon: Option<Diagnosis> },
 }
 
@@ -32,7 +32,7 @@ pub(crate) enum Origin {
 pub(crate) enum Feed {
     /// A daemon that the user named.
     Daemon(Client),
-    /// The sensors of this machine.
+    /// The sensors of this machine, or of another board's files.
     Local(LocalBoard),
     /// The daemon of this machine; until it answers for the first time, the sensors.
     Either(Either),
@@ -51,6 +51,9 @@ pub(crate) struct Either {
 impl Feed {
     /// Creates the source that the command line names.
     pub(crate) fn new(args: &TopArgs, clock: MonotonicClock) -> Result<Self, Diagnosis> {
+        if let Some(path) = &args.sysroot {
+            return Ok(Self::Local(LocalBoard::elsewhere(path, clock)?));
+        }
         if args.local {
             return Ok(Self::Local(LocalBoard::open(clock)));
         }
@@ -66,7 +69,7 @@ impl Feed {
     pub(crate) fn name(&self) -> String {
         match self {
             Self::Daemon(client) | Self::Either(Either { client, .. }) => client.address().to_string(),
-            Self::Local(_) => "this machine".to_owned(),
+            Self::Local(local) => local.shown().to_owned(),
         }
     }
 

@@ -1,5 +1,6 @@
 //! Status of this machine without a daemon, from its sensors.
 
+use std::path::Path;
 use std::time::Duration;
 
 use orinoco_api::{
@@ -11,32 +12,53 @@ use orinoco_pipeline::MonotonicClock;
 use orinoco_runtime::{resident_bytes, sensors_status};
 use orinoco_sysroot::Sysroot;
 
+use crate::commands::board::sysroot_at;
+
 /// Time between the first two readings. Loads, and power from energy counters, are differences.
 const SECOND_READING_AFTER: Duration = Duration::from_millis(200);
 
 /// File with the name of this machine.
 const HOST_NAME: &str = "/proc/sys/kernel/hostname";
 
-/// Sensors of this machine.
+/// Sensors of this machine, or of a board whose files are elsewhere.
 #[derive(Debug)]
 pub(crate) struct LocalBoard {
     clock: MonotonicClock,
     start: Nanos,
+    /// Name of the board.
     name: String,
+    /// Place of its files, for people.
+    shown: String,
     sensors: Sensors,
     snapshot: Snapshot,
 }
 
 impl LocalBoard {
-    /// Finds the sensors, and reads them once.
+    /// Finds the sensors of this machine, and reads them once.
     pub(crate) fn open(clock: MonotonicClock) -> Self {
         let sysroot = Sysroot::host();
         let name = sysroot.text(HOST_NAME).map(|name| name.trim().to_owned());
+        Self::new(&sysroot, name.ok(), "this machine".to_owned(), clock)
+    }
+
+    /// Finds the sensors of the board whose files are in the folder or recording `path`, and reads them once.
+    pub(crate) fn elsewhere(path: &Path, clock: MonotonicClock) -> Result<Self, Diagnosis> {
+        // A recording has no host name, and a folder that of another machine.
+        Ok(Self::new(&sysroot_at(Some(path))?, None, path.display().to_string(), clock))
+    }
+
+    /// Returns the place of the board's files, for people.
+    pub(crate) fn shown(&self) -> &str {
+        &self.shown
+    }
+
+    fn new(sysroot: &Sysroot, name: Option<String>, shown: String, clock: MonotonicClock) -> Self {
         let mut board = Self {
             clock,
             start: clock.now(),
-            name: name.unwrap_or_else(|_| "this machine".to_owned()),
-            sensors: Sensors::discover(&sysroot),
+            name: name.unwrap_or_else(|| shown.clone()),
+            shown,
+            sensors: Sensors::discover(sysroot),
             snapshot: Snapshot::default(),
         };
         board.sensors.read(board.start, &mut board.snapshot);
