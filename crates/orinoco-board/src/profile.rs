@@ -218,7 +218,7 @@ impl Choice for TripKind {
 /// Node of devfreq.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DevfreqNode {
-    /// Unit whose clock it controls: `gpu`.
+    /// Unit whose clock it controls: `gpu`, or `emc` for the memory.
     pub unit: String,
     /// Name under `/sys/class/devfreq`.
     pub node: String,

@@ -73,7 +73,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::profile::BoardKind;
+    use crate::profile::{BoardKind, TripKind};
 
     #[test]
     fn every_file_is_read_and_listed() {
@@ -130,6 +130,28 @@ mod tests {
             }
             let rail = profile.total.as_ref().and_then(|total| total.rail.as_ref());
             assert_eq!(rail.is_none(), name.starts_with("agx-orin") || name == "agx-xavier", "{name}");
+        }
+    }
+
+    /// The absence of a figure must be a statement of the file, and not an oversight.
+    #[test]
+    fn a_jetson_has_shunts_trip_points_and_devfreq_nodes_or_says_that_no_source_has_them() {
+        for (profile, (file, text)) in profiles().iter().zip(FILES) {
+            if profile.kind != BoardKind::Jetson {
+                continue;
+            }
+            let head: Vec<&str> =
+                text.lines().map_while(|line| line.strip_prefix('#')).map(str::trim).collect();
+            let head = head.join(" ").to_lowercase();
+            let check = |is_known: bool, what: &str| {
+                let statement = format!("{what}: no public source known");
+                assert_ne!(is_known, head.contains(&statement), "{file}: are {what} known or not?");
+            };
+            let trips: Vec<TripKind> =
+                profile.thermal_zones.iter().flat_map(|zone| &zone.trips).map(|trip| trip.kind).collect();
+            check(profile.rails.iter().all(|rail| rail.shunt.is_some()), "shunts");
+            check(trips.contains(&TripKind::Passive) && trips.contains(&TripKind::Critical), "trip points");
+            check(profile.devfreq.iter().any(|node| node.unit == "gpu"), "devfreq nodes");
         }
     }
 
