@@ -182,6 +182,17 @@ pub enum ClusterError {
         /// Time waited.
         waited: Duration,
     },
+    /// Epochs began, but in none of them could this seat and the other members be connected.
+    #[error(
+        "this board and the others could not be connected with one another within {} ms, although they can be reached: {why}; check the logs of the other boards",
+        waited.as_millis()
+    )]
+    Unconnected {
+        /// Reason of the last attempt.
+        why: JoinError,
+        /// Time waited.
+        waited: Duration,
+    },
     /// A member of an epoch runs another version of Orinoco, with which this seat cannot exchange messages.
     #[error(
         "seat {seat} runs another version of Orinoco, which cannot form a group with this one; install the same version on all boards"
@@ -267,7 +278,8 @@ impl Cluster {
     ///
     /// # Errors
     /// [`ClusterError::Isolated`] if too few seats can be reached, and [`ClusterError::Incomplete`] if too few of them join within
-    /// [`ClusterSettings::join_time`]. [`ClusterError::Version`] if a member runs a version with which this seat cannot exchange messages:
+    /// [`ClusterSettings::join_time`]; [`ClusterError::Unconnected`] if no epoch's members could be connected in that time, and the 2 s of
+    /// the last attempt. [`ClusterError::Version`] if a member runs a version with which this seat cannot exchange messages:
     /// the others form an epoch without this seat meanwhile. [`ClusterError::Interrupted`] on request. The call can be repeated.
     pub fn join(&mut self) -> Result<Epoch, ClusterError> {
         let start = Ticks::now();
@@ -280,22 +292,31 @@ impl Cluster {
                     let fallback = group.transport().fallback().map(|why| self.rdma_fault(members, why));
                     return Ok(Epoch { group, number: epoch, members, fallback });
                 }
-                Err(JoinError::Rdma(why)) => self.check_rdma(members, &why).inspect_err(|_| self.leave())?,
-                Err(source @ JoinError::OtherVersion { rank: seat, .. }) => {
-                    self.leave();
-                    return Err(ClusterError::Version { seat: self.list().seats[seat].name.clone(), source });
-                }
-                Err(source @ JoinError::Incapable { rank, .. }) => {
-                    self.leave();
-                    return Err(ClusterError::Version {
-                        seat: self.name_of(members, rank).to_owned(),
-                        source,
-                    });
-                }
-                // If members fail meanwhile, there is another epoch without them.
-                Err(_) => {}
+                Err(why) => self.check_attempt(members, why, start).inspect_err(|_| self.leave())?,
             }
         }
+    }
+
+    /// Whether members that could not be connected shall try again: if one has failed meanwhile, there is another epoch without it.
+    fn check_attempt(&self, members: SeatSet, why: JoinError, start: Ticks) -> Result<(), ClusterError> {
+        match &why {
+            JoinError::Rdma(why) => self.check_rdma(members, why)?,
+            JoinError::OtherVersion { rank: seat, .. } => {
+                return Err(ClusterError::Version {
+                    seat: self.list().seats[*seat].name.clone(),
+                    source: why,
+                });
+            }
+            JoinError::Incapable { rank, .. } => {
+                return Err(ClusterError::Version {
+                    seat: self.name_of(members, *rank).to_owned(),
+                    source: why,
+                });
+            }
+            _ => {}
+        }
+        let waited = Ticks::now().since(start);
+        if waited < self.settings.join_time { Ok(()) } else { Err(ClusterError::Unconnected { why, waited }) }
     }
 
     /// Takes part in no epoch, and waits for none. An epoch's group that is still there goes on until another member fails.

@@ -8,7 +8,7 @@
 //!   ([`Security`]).
 //! - A [`PcieGroup`] carries them out among ranks that share memory through PCI, or any other memory that they can map. Ranks are
 //!   authenticated, messages are not encrypted.
-//! - With the feature `rdma`, an `RdmaGroup` carries them out by RDMA (RoCE v2), authenticated but not encrypted.
+//! - An [`RdmaGroup`] carries them out by RDMA (RoCE v2), authenticated but not encrypted. The verbs library is loaded at run time.
 //! - A [`Cluster`] is a board's fixed seat among others. Its groups change as boards fail and return, from [`Epoch`] to epoch.
 //! - A [`TransferAgent`](transfer::TransferAgent) moves bytes between memory and files of two ranks, of which only one makes a call.
 //! - A [`Queue`] runs the operations of any of them in the background.

@@ -5,6 +5,7 @@
 mod addresses;
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -13,6 +14,7 @@ use orinoco_collective::{
     Cluster, ClusterError, ClusterRdma, ClusterSettings, CollectiveError, Communicator, Epoch, JoinError,
     KeyPair, MemberList, MessageSettings, RdmaPolicy, ReduceOp, Seat, SigningKey,
 };
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// A cluster's list and the key pair of each seat.
 struct Boards {
@@ -221,6 +223,48 @@ fn a_seat_without_enough_others_is_isolated() {
         ClusterError::Isolated { .. } => {}
         other => panic!("{other}"),
     }
+}
+
+/// Variable that is set in the process whose files are limited.
+const LIMITED: &str = "ORINOCO_TEST_LIMITED";
+
+#[test]
+fn seats_that_can_never_be_connected_say_why() {
+    let Some(_) = std::env::var_os(LIMITED) else {
+        // The limit holds for the whole process.
+        let mut limited = Command::new(std::env::current_exe().unwrap());
+        limited.args(["--exact", "seats_that_can_never_be_connected_say_why", "--nocapture"]);
+        let output = limited.env(LIMITED, "1").output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        return;
+    };
+    let boards = Boards::new(2);
+    let join_time = Duration::from_secs(3);
+    let open = |seat: usize| {
+        let settings = ClusterSettings { join_time, ..settings() };
+        Cluster::open(boards.list.clone(), boards.keys[seat].clone(), settings).expect("a free address")
+    };
+    let mut clusters = [open(0), open(1)];
+    let start = Instant::now();
+    while !clusters.iter().all(|cluster| cluster.monitor().seats().iter().all(|seat| seat.is_reachable)) {
+        assert!(start.elapsed() < Duration::from_secs(20), "they do not reach each other");
+        thread::sleep(Duration::from_millis(10));
+    }
+    // From now on an epoch begins, and its members get no connection.
+    let open_files = std::fs::read_dir("/proc/self/fd").unwrap().count() as u64;
+    let limit = Rlimit { current: Some(open_files - 1), ..getrlimit(Resource::Nofile) };
+    setrlimit(Resource::Nofile, limit).unwrap();
+    thread::scope(|scope| {
+        for cluster in &mut clusters {
+            scope.spawn(|| {
+                let start = Instant::now();
+                let error = cluster.join().err().expect("no connection");
+                assert!(matches!(error, ClusterError::Unconnected { .. }), "{error}");
+                assert!(start.elapsed() < 4 * join_time, "{:?}", start.elapsed());
+                assert!(cluster.monitor().waiting().is_empty());
+            });
+        }
+    });
 }
 
 #[test]

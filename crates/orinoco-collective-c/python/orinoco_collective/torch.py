@@ -472,7 +472,6 @@ class _Worker:
             self._pending -= 1
         ended.set_result(failure)
 
-
     def _explained(self, error):
         """The error of an operation, with the rank that this one waited for, and with the numbers that ranks have in the process group."""
         members, message = self._members, str(error)
@@ -483,7 +482,9 @@ class _Worker:
         if last and last["longest"]:
             rank, waited = members[last["longest"]["rank"]], last["longest"]["waited_ms"]
             message += f"; in operation {last['number']} ({last['call']}), this rank waited longest for rank {rank}: {waited:.1f} ms"
-        return OrinocoError(message, None if error.rank is None else members[error.rank])
+        # Over shared memory, the rank is what another process has written there.
+        is_member = error.rank is not None and error.rank < len(members)
+        return OrinocoError(message, members[error.rank] if is_member else None)
 
 
 class _Work(Work):
@@ -494,6 +495,13 @@ class _Work(Work):
         self._future = future
 
     def wait(self, timeout=None):
+        # A timeout of 0 is torch's default, and means none: the operation has that of its group.
+        if timeout:
+            ended = threading.Event()
+            self._future.then(lambda _: ended.set())
+            if not ended.wait(timeout.total_seconds()):
+                seconds = timeout.total_seconds()
+                raise OrinocoError(f"the operation has not ended within {seconds:g} s; it goes on, and can be waited for again", None)
         self._future.wait()
         return True
 

@@ -222,6 +222,28 @@ def test_an_error_names_the_rank_that_is_late():
     run(_is_late, ranks=3)
 
 
+def _waits_for_a_time(rank, ranks):
+    dist.init_process_group("orinoco", rank=rank, world_size=ranks)
+    tensor = torch.ones(4)
+    if rank == 0:
+        work = dist.irecv(tensor, src=1)
+        start = time.monotonic()
+        with pytest.raises(RuntimeError, match="has not ended within 0.3 s"):
+            work.wait(datetime.timedelta(seconds=0.3))
+        assert 0.3 <= time.monotonic() - start < 10
+        # The message is still received.
+        dist.send(torch.zeros(1), dst=1, tag=7)
+        assert work.wait(datetime.timedelta(seconds=30)) and work.wait()
+        assert tensor.tolist() == [2, 2, 2, 2]
+    else:
+        dist.recv(torch.zeros(1), src=0, tag=7)
+        dist.send(2 * tensor, dst=0)
+
+
+def test_a_wait_has_the_timeout_that_it_is_given():
+    run(_waits_for_a_time)
+
+
 def _sum_over_machines(rank, ranks, variables):
     """Sums as if each rank had a machine of its own, with these variables of the environment of each rank."""
     os.environ.update(variables[rank])

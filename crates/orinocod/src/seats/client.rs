@@ -7,7 +7,7 @@ use orinoco_collective::{ClusterGroup, CollectiveError};
 use orinoco_core::InferenceResult;
 use orinoco_runtime::SeatBatch;
 
-use super::faults::{SeatError, log_if_late};
+use super::faults::{SeatError, log_if_timed_out};
 use super::inbox::{Inbox, Next};
 use super::links::SeatLinks;
 use super::messages::{MESSAGE_MAX, receive, send};
@@ -95,7 +95,7 @@ impl Client {
     }
 
     fn lost(&self, why: &CollectiveError) -> Lost {
-        log_if_late(&self.pair, why);
+        log_if_timed_out(&self.pair, why);
         Lost(why.to_string())
     }
 }

@@ -9,7 +9,7 @@ use orinoco_core::{Diagnosis, InferenceResult, codes};
 use orinoco_pipeline::{Answer, NextAnswer};
 use orinoco_runtime::{NotServed, ServedModels};
 
-use super::faults::{SLOW_SEAT, log_if_late};
+use super::faults::{SLOW_SEAT, log_if_timed_out};
 use super::links::SeatLinks;
 use super::messages::{MESSAGE_MAX, receive, send};
 use super::wire::{DecodeError, Images, decode_request, encode_answer};
@@ -38,7 +38,7 @@ impl Server {
                     return journal::log(Level::Warning, &text);
                 }
                 Err(why) => {
-                    log_if_late(&self.pair, &why);
+                    log_if_timed_out(&self.pair, &why);
                     let text = format!("cluster connection to seat={} closed: {why}", self.seat);
                     return journal::log(Level::Info, &text);
                 }

@@ -89,8 +89,11 @@ impl Host {
         let mut words = args.ssh.split_whitespace();
         let program = words.next().unwrap_or("ssh");
         let mut command = Command::new(program);
-        // Nobody is there to type a password or to accept a host key.
-        command.args(words).args(["-o", "BatchMode=yes", "--", host]).args(remote_command);
+        // Nobody is there to type a password or to accept a host key. A host that cannot be reached, or that falls silent, ends ssh.
+        let options =
+            ["BatchMode=yes", "ConnectTimeout=10", "ServerAliveInterval=5", "ServerAliveCountMax=3"];
+        command.args(words).args(options.iter().flat_map(|option| ["-o", option]));
+        command.args(["--", host]).args(remote_command);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let next = "install the OpenSSH client, or name another command with --ssh";
         let mut child = command.spawn().map_err(|why| fault(program, why.to_string(), next))?;

@@ -15,6 +15,11 @@ const TRANSFER_BYTES: usize = 1 << 20;
 /// Transfers that are timed, after a tenth as many that are not.
 const TRANSFERS: usize = 100;
 
+/// Longest time of an exchange: the other rank has stopped, or the network is cut.
+const EXCHANGE_MAX: Duration = Duration::from_secs(2);
+/// Attempts to send and receive between two looks at the clock.
+const TURNS_PER_LOOK: u64 = 1 << 14;
+
 /// Longest wait for the other rank's connection.
 const CONNECT_TIME: Duration = Duration::from_secs(2);
 
@@ -80,7 +85,7 @@ fn median(stream: &TcpStream, bytes: usize, count: usize) -> io::Result<f64> {
     Ok(times[count / 2].as_secs_f64())
 }
 
-/// Sends and receives as many bytes, and looks for both again and again.
+/// Sends and receives as many bytes, and looks for both again and again. Ends with an error if the other end stops.
 fn exchange(mut stream: &TcpStream, out: &[u8], into: &mut [u8]) -> io::Result<()> {
     let (mut sent, mut received) = (0, 0);
     let moved = |result: io::Result<usize>| match result {
@@ -88,7 +93,15 @@ fn exchange(mut stream: &TcpStream, out: &[u8], into: &mut [u8]) -> io::Result<(
         Err(why) if matches!(why.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => Ok(0),
         other => other,
     };
-    while sent < out.len() || received < into.len() {
+    let start = Instant::now();
+    for turn in 1u64.. {
+        if sent == out.len() && received == into.len() {
+            break;
+        }
+        // The clock is not read in each turn, which would be measured, too.
+        if turn.is_multiple_of(TURNS_PER_LOOK) && start.elapsed() >= EXCHANGE_MAX {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
         if sent < out.len() {
             sent += moved(stream.write(&out[sent..]))?;
         }
