@@ -1,5 +1,6 @@
 //! Arithmetic of one element.
 
+use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 
 /// Combination of two partial results.
@@ -18,8 +19,30 @@ pub(crate) trait Convert<T> {
     /// Type of partial results.
     type Accumulator: Copy + Default + 'static;
 
+    /// Whether slices are converted faster than their elements one by one.
+    const IS_BY_SLICE: bool = false;
+
     fn widen(element: T) -> Self::Accumulator;
     fn finish(total: Self::Accumulator, ranks: u32) -> T;
+
+    /// Converts elements to as many partial results.
+    #[inline(always)]
+    fn widen_slice(elements: &[T], partials: &mut [Self::Accumulator])
+    where
+        T: Copy,
+    {
+        for (partial, element) in partials.iter_mut().zip(elements) {
+            *partial = Self::widen(*element);
+        }
+    }
+
+    /// Converts totals to as many elements.
+    #[inline(always)]
+    fn finish_slice(totals: &[Self::Accumulator], results: &mut [T], ranks: u32) {
+        for (result, total) in results.iter_mut().zip(totals) {
+            *result = Self::finish(*total, ranks);
+        }
+    }
 }
 
 /// Results are totals, rounded where partial results have more digits.
@@ -172,5 +195,46 @@ macro_rules! floating {
 
 floating!(f32, f32, single, |element| element, |total| total);
 floating!(f64, f64, double, |element| element, |total| total);
-floating!(f16, f32, single, |element| element.to_f32(), |total| f16::from_f32(total));
 floating!(bf16, f32, single, |element| element.to_f32(), |total| bf16::from_f32(total));
+
+/// Numbers that are rounded at a time.
+const ROUNDED: usize = 64;
+
+/// Conversions of `f16`. Of single numbers, `half` asks each time whether the processor converts them.
+macro_rules! half_precision {
+    ($conversion:ty, |$total:ident, $ranks:ident| $result:expr) => {
+        impl Convert<f16> for $conversion {
+            type Accumulator = f32;
+            const IS_BY_SLICE: bool = true;
+
+            #[inline(always)]
+            fn widen(element: f16) -> f32 {
+                element.to_f32()
+            }
+
+            #[inline(always)]
+            fn finish($total: f32, $ranks: u32) -> f16 {
+                f16::from_f32(single::canonical($result))
+            }
+
+            fn widen_slice(elements: &[f16], partials: &mut [f32]) {
+                elements.convert_to_f32_slice(partials);
+            }
+
+            #[inline(always)]
+            fn finish_slice(totals: &[f32], results: &mut [f16], $ranks: u32) {
+                let mut block = [0.0; ROUNDED];
+                for (totals, results) in totals.chunks(ROUNDED).zip(results.chunks_mut(ROUNDED)) {
+                    let block = &mut block[..totals.len()];
+                    for (number, $total) in block.iter_mut().zip(totals.iter().copied()) {
+                        *number = single::canonical($result);
+                    }
+                    results.convert_from_f32_slice(block);
+                }
+            }
+        }
+    };
+}
+
+half_precision!(Total, |total, _ranks| total);
+half_precision!(Mean, |total, ranks| total / ranks as f32);

@@ -27,7 +27,7 @@ pub(crate) fn reduce_vectors<T: AllArithmetic>(op: ReduceOp, into: &mut [T], ope
 
 fn reduce_with<T: AllArithmetic, O: Arithmetic<T>>(into: &mut [T], operands: &[&[T]], ranks: u32) {
     match operands {
-        [left, right] => reduce_two::<T, O>(into, left, right, ranks),
+        [left, right] if !O::Convert::IS_BY_SLICE => reduce_two::<T, O>(into, left, right, ranks),
         _ if into.len() <= SHORT => reduce_short::<T, O>(into, operands, ranks),
         _ => {
             let (len, count, loops) = (into.len(), operands.len(), Loops::of::<O>());
@@ -86,9 +86,7 @@ impl<T: Copy + 'static, A: Copy + 'static> Loops<T, A> {
 
 #[multiversion::multiversion(targets("x86_64+avx2", "x86_64+avx2+avx512f"))]
 fn widen<T: Copy, V: Convert<T>>(elements: &[T], partials: &mut [V::Accumulator]) {
-    for (partial, element) in partials.iter_mut().zip(elements) {
-        *partial = V::widen(*element);
-    }
+    V::widen_slice(elements, partials);
 }
 
 #[multiversion::multiversion(targets("x86_64+avx2", "x86_64+avx2+avx512f"))]
@@ -100,9 +98,7 @@ pub(crate) fn combine<A: Copy, C: Combine<A>>(partials: &mut [A], others: &[A]) 
 
 #[multiversion::multiversion(targets("x86_64+avx2", "x86_64+avx2+avx512f"))]
 fn finish<T: Copy, V: Convert<T>>(totals: &[V::Accumulator], results: &mut [T], ranks: u32) {
-    for (result, total) in results.iter_mut().zip(totals) {
-        *result = V::finish(*total, ranks);
-    }
+    V::finish_slice(totals, results, ranks);
 }
 
 /// Operands and result of a reduction in blocks.
