@@ -82,9 +82,23 @@ impl Scenario {
         }
     }
 
+    /// Returns the same scenario with another error of the shunt.
+    pub(crate) fn with_other_gain(self, rng: &mut Rng) -> Self {
+        Self { gain: GAIN_TOLERANCE * symmetric(rng), ..self }
+    }
+
     /// Returns the time in which the sensor converts all channels, in seconds: shunt and bus of three.
-    pub(crate) fn cycle(&self) -> f64 {
+    fn cycle(&self) -> f64 {
         6.0 * self.conversion * (1.0 + self.clock)
+    }
+
+    /// Returns the time in which the sensor's cycle drifts by a whole cycle against every second frame of a model, in seconds.
+    /// In this time the sensor, which sees one sixth of the time, has seen every part of the inferences. Two frames, because at
+    /// half a cycle in a frame it sees only two sixths.
+    pub(crate) fn drift_seconds(&self, model: usize) -> f64 {
+        let two_frames = 2.0 * self.frame_periods[model];
+        let cycles = two_frames / self.cycle();
+        two_frames / (cycles - cycles.round()).abs()
     }
 
     pub(crate) fn settings(&self) -> MeterSettings {
