@@ -244,7 +244,7 @@ impl fmt::Display for Repeats {
     }
 }
 
-/// How fast the sensor's phase changes against the frames of a model.
+/// Speed at which the sensor's phase changes against the frames of a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Drift {
     /// A cycle within a block of the meter.
