@@ -20,4 +20,5 @@ pub use recorder::{Recorded, Recorder, Schedule, Selection, record};
 pub use recording::{
     AddError, ArchiveError, ArchiveErrorKind, CHANGES_MAX, NODES_MAX, Packing, RECORDING_BYTES_MAX, Recording,
 };
+pub use redact::{PACKAGES, PACKAGES_BYTES_MAX};
 pub use sysroot::{OpenError, Sysroot};

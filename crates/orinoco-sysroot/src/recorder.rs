@@ -6,7 +6,7 @@ use crate::attribute::Attribute;
 use crate::error::{FILE_BYTES_MAX, ReadError, ReadErrorKind};
 use crate::path::LINKS_MAX;
 use crate::recording::{AddError, Node, Recording};
-use crate::redact::{PACKAGES, forbidden, is_identifying, redacted};
+use crate::redact::{PACKAGES, PACKAGES_BYTES_MAX, forbidden, is_identifying, redacted};
 use crate::sysroot::Sysroot;
 
 /// Depth of folders below a `**`.
@@ -15,9 +15,6 @@ const DEPTH_MAX: usize = 16;
 /// Number of files that are kept open while a board is recorded; the others are opened for each read. A process may open
 /// 1024 files by default.
 const OPEN_FILES_MAX: usize = 256;
-
-/// Greatest length of Debian's list of packages. That of a JetPack with a desktop has a few MiB.
-const PACKAGES_BYTES_MAX: u64 = 32 << 20;
 
 /// Files to record. A path can have `*` in its names, and `**` as its last name for everything below a folder; symbolic
 /// links are followed and recorded, except below a `**`, where they are only recorded.

@@ -78,7 +78,10 @@ const KERNEL_PARAMETERS: &[&str] = &[
 const KERNEL_FLAGS: &[&str] = &["debug", "nohlt", "nokaslr", "quiet", "ro", "rootwait", "rw", "splash"];
 
 /// Debian's list of packages. It says what a person has installed, so that only some are recorded.
-pub(crate) const PACKAGES: &str = "/var/lib/dpkg/status";
+pub const PACKAGES: &str = "/var/lib/dpkg/status";
+
+/// Greatest length of that list. That of a JetPack with a desktop has a few MiB.
+pub const PACKAGES_BYTES_MAX: u64 = 32 << 20;
 
 /// Beginnings of the names of packages that are recorded: those of Jetson Linux and of NVIDIA's libraries.
 const RECORDED_PACKAGES: &[&str] = &["cuda-", "libcudnn", "libnvinfer", "nvidia-", "tensorrt"];

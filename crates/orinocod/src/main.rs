@@ -24,7 +24,7 @@ use orinoco_api::{EndState, Summary};
 use orinoco_board::Board;
 use orinoco_config::Faults;
 use orinoco_core::text::count;
-use orinoco_core::{Clock, Diagnosis, Exit, WithSubject, codes};
+use orinoco_core::{Diagnosis, Exit, WithSubject, codes};
 use orinoco_model::Repository;
 use orinoco_otlp::Exporter;
 use orinoco_pipeline::MonotonicClock;
@@ -117,9 +117,7 @@ fn run(args: &Args) -> Result<Exit, Faults> {
     options.govern = true;
     options.seats = Some(Arc::clone(&links) as _);
     if let Some(path) = &args.sysroot {
-        let clock = MonotonicClock::default();
-        let start = clock.now();
-        options.sensors = Some(orinoco_board::open_root(path, move || clock.now().since(start))?);
+        options.sensors = Some(orinoco_board::open_root(path, MonotonicClock::default())?);
     }
     let own_models = links.open_models(&board, &place);
     let ready = Arc::new(OnceLock::<PostMortem>::new());

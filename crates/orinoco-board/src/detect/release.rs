@@ -1,16 +1,15 @@
 //! The release of Jetson Linux: `/etc/nv_tegra_release`, the package of its core, and the boot loader.
 
+use orinoco_sysroot::{PACKAGES, PACKAGES_BYTES_MAX};
+
 use super::fact::Fact;
 use super::files::{BoardFiles, shown};
 
 pub(super) const TEGRA_RELEASE: &str = "/etc/nv_tegra_release";
-const PACKAGES: &str = "/var/lib/dpkg/status";
 const CORE_PACKAGE: &str = "nvidia-l4t-core";
 /// Firmware version in the SMBIOS tables of boards that boot by UEFI, such as `36.4.3-gcid-38968081`.
 const BIOS_VERSION: &str = "/sys/class/dmi/id/bios_version";
 
-/// Greatest length of the list of packages. That of a JetPack with a desktop has a few MiB.
-const PACKAGES_BYTES_MAX: u64 = 32 << 20;
 /// Greatest number of lines of the release file that are looked at; real ones have up to six.
 const LINES_MAX: usize = 64;
 

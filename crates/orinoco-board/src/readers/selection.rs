@@ -1,4 +1,4 @@
-use orinoco_sysroot::{Selection, Sysroot};
+use orinoco_sysroot::{PACKAGES, Selection, Sysroot};
 
 use super::cgroup::MOUNTS;
 
@@ -15,7 +15,7 @@ const IDENTITY: &[&str] = &[
     "/proc/driver/nvidia/gpus/*/information",
     "/proc/driver/nvidia/version",
     "/proc/sys/kernel/osrelease",
-    "/var/lib/dpkg/status",
+    PACKAGES,
     "/sys/bus/i2c/devices/*",
     "/sys/bus/i2c/devices/*/hwmon/*",
     "/sys/bus/i2c/devices/*/iio:device*",

@@ -7,7 +7,7 @@ mod text;
 use std::path::Path;
 
 use orinoco_config::Faults;
-use orinoco_core::{Clock, Diagnosis, Exit};
+use orinoco_core::{Diagnosis, Exit};
 use orinoco_pipeline::MonotonicClock;
 use orinoco_sysroot::Sysroot;
 
@@ -28,10 +28,7 @@ pub(crate) fn detect(sysroot: Option<&Path>, json: bool) -> Result<Exit, Faults>
 
 /// Returns the root of this machine, or of the board whose files are in a folder or in a recording, which is replayed from now on.
 pub(super) fn sysroot_at(path: Option<&Path>) -> Result<Sysroot, Diagnosis> {
-    let Some(path) = path else { return Ok(Sysroot::host()) };
-    let clock = MonotonicClock::default();
-    let start = clock.now();
-    orinoco_board::open_root(path, move || clock.now().since(start))
+    path.map_or_else(|| Ok(Sysroot::host()), |path| orinoco_board::open_root(path, MonotonicClock::default()))
 }
 
 /// Lists the profiles.
