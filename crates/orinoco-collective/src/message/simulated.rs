@@ -178,8 +178,8 @@ fn run(simulator: &mut Simulator, ranks: usize, calls: &[Planned], fault: Fault)
     let tasks: Vec<Task> = (0..ranks).map(|_| simulator.add_task()).collect();
     let mut fault_at = Some(Nanos(0) + Duration::from_micros(simulator.rng().u64(..4000)));
     if let Fault::Damaged { from, to, notices } = fault {
-        let faults = [StreamFault::FlippedBit, StreamFault::LostBytes, StreamFault::RepeatedBytes];
-        let (after, which) = (simulator.rng().u32(..12), simulator.rng().usize(..3));
+        let faults = StreamFault::ALL;
+        let (after, which) = (simulator.rng().u32(..12), simulator.rng().usize(..faults.len()));
         let mut net = net.borrow_mut();
         let streams = if notices { &mut net.notices } else { &mut net.data };
         streams[from][to].fault = Some((after, faults[which]));
@@ -220,7 +220,16 @@ fn run(simulator: &mut Simulator, ranks: usize, calls: &[Planned], fault: Fault)
             simulator.notify(tasks[peer]);
         }
     }
+    check_damage(fault, &all, &net.borrow());
     (all, struck)
+}
+
+/// Checks that a rank has noticed that bytes of a message were changed. Lost and repeated bytes may be those after the last message.
+fn check_damage(fault: Fault, all: &[Rank], net: &Net) {
+    let Fault::Damaged { from, to, notices: false } = fault else { return };
+    if let Some(StreamFault::FlippedBit | StreamFault::ReorderedBytes) = net.data[from][to].faulted {
+        assert!(all[to].error.is_some(), "rank {to} has not noticed the damage");
+    }
 }
 
 /// A call of the same ranks that is not `planned`.

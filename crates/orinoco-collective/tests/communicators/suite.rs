@@ -1,5 +1,6 @@
 //! Conformance suite of communicators: results, and errors when ranks disagree, leave, fail or do not come.
 
+use std::fmt::Debug;
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::mpsc::channel;
@@ -265,8 +266,9 @@ pub(crate) fn a_sender_that_leaves_is_named_and_its_messages_are_not_lost<G: Gro
 }
 
 pub(crate) fn every_type_and_reduction_works<G: Group>(kind: &Kind<G>) {
-    fn check<T: Element + PartialEq + From<u8>>(group: &mut impl Communicator) {
-        let own = u8::try_from(group.rank()).unwrap() + 2;
+    fn check<T: Element + PartialEq + TryFrom<u8, Error: Debug>>(group: &mut impl Communicator) {
+        let number = |number: u8| T::try_from(number).unwrap();
+        let own = number(u8::try_from(group.rank()).unwrap() + 2);
         for len in [3, 50_000] {
             for (op, expected) in [
                 (ReduceOp::Sum, 9),
@@ -275,9 +277,9 @@ pub(crate) fn every_type_and_reduction_works<G: Group>(kind: &Kind<G>) {
                 (ReduceOp::Max, 4),
                 (ReduceOp::Average, 3),
             ] {
-                let mut vector = vec![T::from(own); len];
+                let mut vector = vec![own; len];
                 group.all_reduce(op, &mut vector).unwrap();
-                assert!(vector.iter().all(|value| *value == T::from(expected)), "{op} of {}", T::DATA_TYPE);
+                assert!(vector.iter().all(|value| *value == number(expected)), "{op} of {}", T::DATA_TYPE);
             }
         }
     }
@@ -286,6 +288,7 @@ pub(crate) fn every_type_and_reduction_works<G: Group>(kind: &Kind<G>) {
         check::<f64>(&mut group);
         check::<half::f16>(&mut group);
         check::<half::bf16>(&mut group);
+        check::<i8>(&mut group);
         check::<u8>(&mut group);
         check::<i32>(&mut group);
         check::<u32>(&mut group);

@@ -16,6 +16,25 @@ pub(super) enum StreamFault {
     FlippedBit,
     LostBytes,
     RepeatedBytes,
+    /// The end of a chunk arrives before its start.
+    ReorderedBytes,
+}
+
+impl StreamFault {
+    pub(super) const ALL: [Self; 4] =
+        [Self::FlippedBit, Self::LostBytes, Self::RepeatedBytes, Self::ReorderedBytes];
+
+    /// Applies the fault to the start of `bytes` that is written as a chunk.
+    fn apply(self, bytes: &[u8], len: usize, rng: &mut Rng) -> Vec<u8> {
+        let mut chunk = bytes[..len].to_vec();
+        match self {
+            Self::FlippedBit => chunk[rng.usize(..len)] ^= 1 << rng.u32(..8),
+            Self::LostBytes => chunk.truncate(rng.usize(..len)),
+            Self::RepeatedBytes => chunk.extend_from_slice(&bytes[rng.usize(..len)..len]),
+            Self::ReorderedBytes => chunk.rotate_left(rng.usize(..len)),
+        }
+        chunk
+    }
 }
 
 /// One direction of a link.
@@ -31,8 +50,8 @@ pub(super) struct Stream {
     pub(super) is_cut: bool,
     /// Fault of the chunk that is written after so many others.
     pub(super) fault: Option<(u32, StreamFault)>,
-    /// Bytes that were lost or changed on their way.
-    pub(super) has_faulted: bool,
+    /// Fault that has changed or lost bytes on their way.
+    pub(super) faulted: Option<StreamFault>,
 }
 
 /// Bytes under way at most: a sender that is faster must wait.
@@ -47,20 +66,19 @@ impl Stream {
         if len == 0 {
             return Moved::Later;
         }
-        let mut chunk = bytes[..len].to_vec();
-        if let Some((after, fault)) = &mut self.fault {
-            if *after == 0 {
-                match fault {
-                    StreamFault::FlippedBit => chunk[rng.usize(..len)] ^= 1 << rng.u32(..8),
-                    StreamFault::LostBytes => chunk.truncate(rng.usize(..len)),
-                    StreamFault::RepeatedBytes => chunk.extend_from_slice(&bytes[rng.usize(..len)..len]),
-                }
+        let chunk = match &mut self.fault {
+            Some((0, fault)) => {
+                let (fault, chunk) = (*fault, fault.apply(bytes, len, rng));
                 self.fault = None;
-                self.has_faulted = true;
-            } else {
-                *after -= 1;
+                self.faulted = (chunk != bytes[..len]).then_some(fault);
+                chunk
             }
-        }
+            Some((after, _)) => {
+                *after -= 1;
+                bytes[..len].to_vec()
+            }
+            None => bytes[..len].to_vec(),
+        };
         self.push(chunk, now, rng);
         Moved::Bytes(len)
     }
