@@ -2,7 +2,10 @@
 //!
 //!     cargo run --release -p orinoco-collective --example prices [LATENCY_US] [GBIT_PER_S]
 
-use orinoco_collective::cost::{Costs, Curve, LinkCosts, Links, Sizes, price};
+use std::collections::BTreeSet;
+use std::fmt;
+
+use orinoco_collective::cost::{Costs, Curve, LinkCosts, Links, Sizes, Unpriced, price};
 use orinoco_collective::{Algorithm, Collective, Topology};
 
 const RANKS: [usize; 9] = [2, 3, 4, 8, 16, 64, 256, 1_000, 10_000];
@@ -32,24 +35,61 @@ fn main() {
         print!(" {:>24}", format!("{bytes} B"));
     }
     println!();
+    let mut unpriced: Vec<(usize, BTreeSet<Algorithm>)> = Vec::new();
     for ranks in RANKS {
         print!("{ranks:>10}");
+        let mut of_ranks = BTreeSet::new();
         for bytes in BYTES {
-            print!(" {:>24}", fastest(ranks, bytes, &costs));
+            let cell = Cell::of(ranks, bytes, &costs);
+            print!(" {:>24}", cell.to_string());
+            of_ranks.extend(cell.unpriced);
         }
         println!();
+        unpriced.push((ranks, of_ranks));
+    }
+    unpriced.retain(|(_, algorithms)| !algorithms.is_empty());
+    if !unpriced.is_empty() {
+        println!("\n* the fastest of those with a price; too many messages to price for some size:");
+    }
+    for (ranks, algorithms) in unpriced {
+        let names: Vec<&str> = algorithms.into_iter().map(Algorithm::name).collect();
+        println!("{ranks:>10} ranks: {}", names.join(", "));
     }
 }
 
-fn fastest(ranks: usize, bytes: usize, costs: &Costs) -> String {
-    let collective = Collective::AllReduce { count: bytes / 4 };
-    let sizes = Sizes { element: 4, accumulator: 4, piece: PIECE };
-    let topology = Topology::flat(ranks);
-    let prices = Algorithm::ALL.into_iter().filter_map(|algorithm| {
-        price(&collective, algorithm, &topology, sizes, costs).ok().map(|price| (price.seconds, algorithm))
-    });
-    match prices.min_by(|one, other| one.0.total_cmp(&other.0)) {
-        Some((seconds, algorithm)) => format!("{algorithm} {:.0} us", seconds * 1e6),
-        None => "too large to price".to_owned(),
+/// The fastest algorithm of a number of ranks and a size, and those without a price.
+struct Cell {
+    fastest: Option<(f64, Algorithm)>,
+    unpriced: Vec<Algorithm>,
+}
+
+impl Cell {
+    fn of(ranks: usize, bytes: usize, costs: &Costs) -> Self {
+        let collective = Collective::AllReduce { count: bytes / 4 };
+        let sizes = Sizes { element: 4, accumulator: 4, piece: PIECE };
+        let topology = Topology::flat(ranks);
+        let mut cell = Self { fastest: None, unpriced: Vec::new() };
+        for algorithm in Algorithm::ALL {
+            match price(&collective, algorithm, &topology, sizes, costs) {
+                Ok(price) if cell.fastest.is_none_or(|(seconds, _)| price.seconds < seconds) => {
+                    cell.fastest = Some((price.seconds, algorithm));
+                }
+                Ok(_) | Err(Unpriced::Unsupported(_)) => {}
+                Err(Unpriced::TooLarge { .. }) => cell.unpriced.push(algorithm),
+            }
+        }
+        cell
+    }
+}
+
+impl fmt::Display for Cell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.fastest {
+            Some((seconds, algorithm)) => {
+                let mark = if self.unpriced.is_empty() { "" } else { "*" };
+                write!(f, "{algorithm} {:.0} us{mark}", seconds * 1e6)
+            }
+            None => f.write_str("too large to price"),
+        }
     }
 }
