@@ -485,6 +485,9 @@ pub struct ClusterStatus {
     /// RDMA device and port that the epoch uses; absent over TCP.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub rdma_port: Option<String>,
+    /// Other RDMA ports of this board, each with the reason for which the epoch does not use it, as sentences; empty over TCP.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub rdma_refused: Vec<String>,
     /// Reason for which the epoch uses TCP although the board file lists RDMA, as a sentence.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub fallback: Option<String>,

@@ -67,6 +67,8 @@ struct EpochState {
     transport: Option<&'static str>,
     /// RDMA device and port.
     rdma_port: Option<String>,
+    /// The other RDMA ports, with reasons.
+    rdma_refused: Vec<String>,
     /// Reason for which it uses TCP although the board file lists RDMA.
     fallback: Option<String>,
 }
@@ -215,6 +217,7 @@ impl ClusterView {
             fault: last.fault.filter(|_| epoch.is_none()),
             transport: last.transport.filter(|_| epoch.is_some()).map(str::to_owned),
             rdma_port: last.rdma_port.filter(|_| epoch.is_some()),
+            rdma_refused: if epoch.is_some() { last.rdma_refused } else { Vec::new() },
             fallback: last.fallback.filter(|_| epoch.is_some()),
             seats: seats.into_iter().enumerate().map(of).collect(),
             matrix: self.matrix(),
@@ -304,6 +307,9 @@ impl Holder {
             fault: None,
             transport: Some(transport.name()),
             rdma_port: transport.rdma_link().map(|link| link.port.to_string()),
+            rdma_refused: transport.rdma_link().map_or_else(Vec::new, |link| {
+                link.refused.iter().map(ToString::to_string).collect()
+            }),
             fallback: epoch.fallback.clone(),
         };
         self.events.emit(Event::EpochBegan {

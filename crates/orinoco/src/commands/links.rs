@@ -28,6 +28,7 @@ pub(crate) fn run(args: &DaemonArgs, json: bool) -> Result<Exit, Faults> {
             seat: cluster.seat,
             transport: cluster.transport,
             rdma_port: cluster.rdma_port,
+            rdma_refused: cluster.rdma_refused,
             fallback: cluster.fallback,
             seats: cluster.seats,
             matrix: cluster.matrix,
@@ -58,7 +59,8 @@ fn text(cluster: &ClusterStatus) -> String {
         let own = seat.fault.as_ref().map(|why| format!("  {}: {why}", seat.name));
         own.into_iter().chain(seat.links.iter().filter_map(|link| reason(seat, link)))
     });
-    let reasons: Vec<String> = reasons.collect();
+    let other_ports = cluster.rdma_refused.iter().map(|refused| format!("  RDMA device {refused}"));
+    let reasons: Vec<String> = reasons.chain(other_ports).collect();
     let mut parts = vec![
         format!("cluster {}: links of seat {}{}", cluster.name, cluster.seat, transport(cluster)),
         output::table(&headings, 7, rows),
@@ -187,6 +189,7 @@ mod tests {
             fault: None,
             transport: Some("tcp".to_owned()),
             rdma_port: None,
+            rdma_refused: Vec::new(),
             fallback: Some("seat east cannot use RDMA".to_owned()),
             seats: vec![
                 seat("north", "member", Vec::new()),
@@ -219,5 +222,19 @@ mod tests {
             north      -  112 (182)     -
             east       -          -     -
             west       -          -     -"#]].assert_eq(&shown);
+
+        let refused = "rxe1 port 1 has no link (`rdma link` shows its state)".to_owned();
+        let over_rdma = ClusterStatus {
+            transport: Some("rdma".to_owned()),
+            rdma_port: Some("rxe0 port 1, MTU 4096 bytes".to_owned()),
+            rdma_refused: vec![refused],
+            fallback: None,
+            ..cluster
+        };
+        let shown = text(&over_rdma);
+        let expected = "epoch 3 uses RDMA (rxe0 port 1, MTU 4096 bytes): messages are not encrypted";
+        assert!(shown.contains(expected), "{shown}");
+        let expected = "\n  RDMA device rxe1 port 1 has no link (`rdma link` shows its state)\n";
+        assert!(shown.contains(expected), "{shown}");
     }
 }
