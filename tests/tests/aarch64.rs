@@ -1,5 +1,5 @@
 //! The cross-compiled binary under qemu-user gives the same results as the native one. The tests are ignored by
-//! default: `make test` runs them after it has built the aarch64 binaries.
+//! default: `make test` and `make test-boards` run them after they have built the aarch64 binaries.
 #![allow(clippy::print_stdout, reason = "tests say what they skip and what they compared")]
 
 use std::fs;
@@ -55,7 +55,7 @@ fn compare(what: &str, cross: &[ResultLine], native: &[ResultLine]) {
 }
 
 #[test]
-#[ignore = "needs the aarch64 binaries; `make test` runs it"]
+#[ignore = "needs the aarch64 binaries with tract; `make test-boards` runs it"]
 fn tract_on_aarch64() {
     check("tract", None);
 }

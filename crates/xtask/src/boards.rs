@@ -173,12 +173,17 @@ pub(crate) fn run(action: Action) -> Result<ExitStatus> {
 /// The boards' tests, and Orinoco's tests on boards. Those say "skipped" where the binaries cannot be built.
 fn test() -> Result<()> {
     step("cross-compilation", command(&["cross/build.sh"]))?;
-    // No more packages than these: to test boards from nothing takes minutes, to build all of Orinoco as long again.
+    // Results of boards are compared with those of this machine. No more packages than these: to build all of Orinoco takes longer.
+    step("build", command(&["cargo", "build", "--release", "--package", "orinoco"]))?;
     let mut tests = command(&["cargo", "test", "--release", "--package", "orinoco-rig", "--package"]);
     tests.args(["orinoco-tests", "--test", "boards", "--test", "on_board", "--"]);
     // Boards wait much of their time, so that two cores carry four tests. `smoke` is for `make test`.
     tests.args(["--ignored", "--nocapture", "--test-threads=4", "--skip=smoke"]);
-    step("boards", tests).map(drop)
+    step("boards", tests)?;
+    let tract = ["cargo", "test", "--release", "--package", "orinoco-tests", "--test", "aarch64", "--"];
+    let mut tract = command(&tract);
+    tract.args(["--ignored", "--nocapture", "tract_on_aarch64"]);
+    step("tract under qemu-user", tract).map(drop)
 }
 
 // --- holding boards ----------------------------------------------------------------------------------------------------
