@@ -220,8 +220,39 @@ fn the_choice_of_an_algorithm_is_explained() {
         assert_eq!(chosen.map(|chosen| chosen.predicted_us), Some(explanation.predicted_us));
         assert!(explanation.bound_us > 0.0 && explanation.bound_share > 0.0, "{explanation:?}");
     }
-    let refused = orinoco(&["perf", "all_reduce", "--explain"]).output().expect("orinoco starts");
-    assert_eq!(refused.status.code(), Some(2), "shared memory has nothing to choose");
+    assert!(report.tuned);
+}
+
+#[test]
+fn algorithm_and_order_can_be_demanded() {
+    let sizes = ["-b", "8", "-e", "32K", "-f", "64", "-n", "5", "-c", "--json", "--transport", "tcp-plaintext"];
+    for (options, order, algorithm) in [
+        (&["--ranks", "3", "--order", "fast", "--algorithm", "ring"][..], "fast", Some("ring")),
+        (&["--algorithm", "recursive-doubling", "-d", "bf16"], "reproducible", Some("recursive-doubling")),
+        (&["--ranks", "3", "--order", "fast", "-d", "bf16", "-o", "product"], "fast", None),
+        (&["--tune", "-o", "average"], "reproducible", None),
+    ] {
+        let report = report(&[&["perf", "all_reduce"], options, &sizes[..]].concat());
+        assert_eq!((report.order.as_deref(), report.algorithm.as_deref()), (Some(order), algorithm));
+        assert_eq!(report.tuned, options.contains(&"--tune"));
+        assert!(report.rows.iter().all(|row| row.wrong == Some(0)), "{report:?}");
+    }
+}
+
+#[test]
+fn choices_that_cannot_be_made_are_refused() {
+    for (options, cause) in [
+        (&["--explain"][..], "one algorithm for each operation"),
+        (&["--tune"], "one algorithm for each operation"),
+        (&["--algorithm", "ring"], "one algorithm for each operation"),
+        (&["--order", "fast"], "one algorithm for each operation"),
+        (&["--transport", "tcp", "--algorithm", "ring"], "in another order"),
+        (&["--transport", "tcp", "--algorithm", "bruck"], "no bruck algorithm for all_reduce"),
+        (&["--transport", "tcp", "--tune", "--ranks", "17"], "more than 16 ranks"),
+    ] {
+        let arguments = [&["perf", "all_reduce"], options].concat();
+        assert_one_sentence(&orinoco(&arguments).output().expect("orinoco starts"), 2, "E0106", &[cause]);
+    }
 }
 
 /// A file with a key for ranks on several machines, as `orinoco explain E1003` says.

@@ -21,9 +21,18 @@ pub struct PerfReport {
     pub data_type: String,
     /// Reduction, such as `sum`; null for operations that only copy.
     pub redop: Option<String>,
+    /// Order in which the reduction combines values: `reproducible` or `fast`; null for operations that only copy.
+    #[serde(default)]
+    pub order: Option<String>,
+    /// Algorithm that was demanded for every size; null if it is chosen by size.
+    #[serde(default)]
+    pub algorithm: Option<String>,
+    /// Whether the links were measured to choose algorithms by them.
+    #[serde(default)]
+    pub tuned: bool,
     /// Number of ranks.
     pub ranks: usize,
-    /// Transport: `shm`, `tcp` (encrypted) or `tcp-plaintext`.
+    /// Transport: `shm`, `tcp` (encrypted), `tcp-plaintext`, `rdma` or `pcie`.
     pub transport: String,
     /// Processor cores that the ranks share.
     pub cores: usize,

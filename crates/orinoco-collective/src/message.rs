@@ -46,4 +46,5 @@ pub(crate) use shrink::{ShrinkState, Survivor, Survivors};
 pub(crate) use stream::{INLINE_BYTES, SLICES_MAX, write_inline};
 pub use stream::{Moved, StreamReceiver, StreamSender};
 pub use transport::{LinkFault, Transport};
+pub use tuner::TUNED_RANKS_MAX;
 pub use vector_memory::{AllocateError, MappedMemory, VectorMemory};

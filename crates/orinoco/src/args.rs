@@ -443,9 +443,18 @@ pub(crate) struct PerfArgs {
     /// Folder or recording with the files of another board (/proc, /sys, /etc), from which its sensors are read [with --energy; default: this machine]
     #[arg(long, value_name = "ROOT", requires = "energy", conflicts_with = "hosts")]
     pub(crate) sysroot: Option<PathBuf>,
-    /// Print for each size the chosen algorithm, its predicted time, and the share of the lower bound [not over shared memory]
+    /// Measure the links between the ranks first, and choose the algorithm for each size by them [not over shared memory]
+    #[arg(long)]
+    pub(crate) tune: bool,
+    /// Print for each size the chosen algorithm, its predicted time, and the share of the lower bound; includes --tune [not over shared memory]
     #[arg(long)]
     pub(crate) explain: bool,
+    /// Algorithm of the operation for every size, instead of one chosen by size [not over shared memory]
+    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(orinoco_collective::Algorithm::ALL.map(orinoco_collective::Algorithm::name)))]
+    pub(crate) algorithm: Option<String>,
+    /// Order in which reductions combine values: reproducible gives the same bits for every size, algorithm and transport; fast allows any order, and more algorithms [fast: not over shared memory]
+    #[arg(long, value_name = "ORDER", default_value = "reproducible", value_parser = ["reproducible", "fast"])]
+    pub(crate) order: String,
     /// Data type
     #[arg(short, long, value_name = "TYPE", default_value = "f32", value_parser = ["f32", "f64", "f16", "bf16", "i8", "u8", "i32", "u32", "i64", "u64"])]
     pub(crate) datatype: String,

@@ -28,7 +28,7 @@ use crate::{
 };
 
 /// Most ranks of a group that is tuned: prices of larger ones take seconds. They keep the fixed choices.
-const TUNED_RANKS_MAX: usize = 16;
+pub const TUNED_RANKS_MAX: usize = 16;
 /// Most ranks of a group in which every link is measured. In larger ones those of rank 0 and of neighbours are, and the others are
 /// taken to be as fast as the measured links of their ranks.
 const ALL_LINKS_RANKS_MAX: usize = 8;
@@ -104,7 +104,7 @@ impl<T: Transport> MessageGroup<T> {
     /// groups. All ranks call it. If rank 0 gives figures of as many ranks, from [`MessageGroup::figures`] of an earlier group, they
     /// are used instead of measuring; what other ranks give is ignored.
     ///
-    /// Groups of more than 16 ranks are not tuned: their choices stay as they are.
+    /// Groups of more than [`TUNED_RANKS_MAX`] ranks are not tuned: their choices stay as they are.
     ///
     /// # Errors
     /// Like an operation.

@@ -14,9 +14,9 @@ use std::process::{Child, Command, Stdio};
 
 use orinoco_api::{PERF_SCHEMA, PerfReport, PerfRow};
 use orinoco_collective::{
-    CollectiveError, Communicator, DataType, FlightRecord, GroupKey, JoinError, KeyError, Limits,
-    MessageGroup, MessageSettings, PcieGroup, PcieSettings, RdmaGroup, RdmaSettings, ReduceOp, Rendezvous,
-    Security, Settings, ShmGroup, TcpGroup, TcpSettings, Transport,
+    Algorithm, CollectiveError, Communicator, DataType, FlightRecord, GroupKey, JoinError, KeyError, Limits,
+    MessageGroup, MessageSettings, Order, PcieGroup, PcieSettings, RdmaGroup, RdmaSettings, ReduceOp,
+    Rendezvous, Security, Settings, ShmGroup, TUNED_RANKS_MAX, TcpGroup, TcpSettings, Topology, Transport, schedule,
 };
 use orinoco_config::Faults;
 use orinoco_core::{Diagnosis, Exit, codes};
@@ -24,7 +24,7 @@ use orinoco_core::{Diagnosis, Exit, codes};
 use crate::args::PerfArgs;
 use crate::output;
 use measure::{Explains, measure};
-use operation::Operation;
+use operation::{Operation, Reduction};
 use zeroize::Zeroizing;
 
 /// Longest line with a key.
@@ -60,9 +60,23 @@ fn check(args: &PerfArgs) -> Result<(), Diagnosis> {
         Err(Diagnosis::new(&codes::KEY_RANGE, subject, cause, next))
     };
     let transport = transport(args);
-    if args.explain && transport == "shm" {
+    let of_choice = [
+        (args.explain, "--explain"),
+        (args.tune, "--tune"),
+        (args.algorithm.is_some(), "--algorithm"),
+        (order(args) == Order::Fast, "--order"),
+    ];
+    if let Some((_, option)) = of_choice.iter().find(|(is_set, _)| *is_set && transport == "shm") {
         let cause = "over shared memory there is one algorithm for each operation".to_owned();
-        return fault("--explain", cause, "add `--transport tcp`");
+        return fault(option, cause, "add `--transport tcp`, or leave it out");
+    }
+    if is_tuned(args) && ranks(args) > TUNED_RANKS_MAX {
+        let option = if args.explain { "--explain" } else { "--tune" };
+        let cause = format!("groups of more than {TUNED_RANKS_MAX} ranks are not tuned");
+        return fault(option, cause, "measure fewer ranks, or leave it out");
+    }
+    if let Some(algorithm) = algorithm(args) {
+        check_algorithm(args, algorithm)?;
     }
     if args.tcp_connections != 1 && !transport.starts_with("tcp") {
         let cause = format!("it is of no use over {transport}");
@@ -88,6 +102,28 @@ fn check(args: &PerfArgs) -> Result<(), Diagnosis> {
         return fault("--window", cause, "use `--transport pcie`, or --address");
     }
     Ok(())
+}
+
+/// Refuses an algorithm that does not carry out the operation, or not in the order of the options.
+fn check_algorithm(args: &PerfArgs, algorithm: Algorithm) -> Result<(), Diagnosis> {
+    let (operation, ranks) = (operation(args), ranks(args));
+    let is_free = order(args) == Order::Fast || !operation.reduces();
+    let has_schedule = |algorithm: &Algorithm| {
+        schedule(&operation.collective(ranks, ranks), *algorithm, &Topology::flat(ranks), 0).is_ok()
+    };
+    let is_usable = |algorithm: &Algorithm| has_schedule(algorithm) && (is_free || algorithm.is_reproducible());
+    if is_usable(&algorithm) {
+        return Ok(());
+    }
+    let usable: Vec<&str> = Algorithm::ALL.iter().filter(|of| is_usable(of)).map(|of| of.name()).collect();
+    let (cause, next) = if has_schedule(&algorithm) {
+        let cause = format!("{algorithm} combines values in another order than the reproducible one");
+        (cause, format!("add `--order fast`, or use one of: {}", usable.join(", ")))
+    } else {
+        let cause = format!("there is no {algorithm} algorithm for {}", args.operation);
+        (cause, format!("use one of: {}", usable.join(", ")))
+    };
+    Err(Diagnosis::new(&codes::KEY_RANGE, "--algorithm", cause, next))
 }
 
 /// Place where the ranks of a group meet.
@@ -167,19 +203,17 @@ fn run_rank(args: &PerfArgs, meeting: Meeting<'_>, rank: usize) -> Result<PerfRe
             print_record_on_failure(measure_group(&mut group, limits, args), || group.recent())
         }
         (Rendezvous::File(path), "pcie") => {
-            let group =
-                PcieGroup::join(path, rank, ranks, PcieSettings::new(security)).map_err(not_joined)?;
+            let settings = PcieSettings { security, messages: messages(args) };
+            let group = PcieGroup::join(path, rank, ranks, settings).map_err(not_joined)?;
             measure_messages(group, meeting, |_| Ok(None), args)
         }
         (_, "rdma") => {
-            let settings = RdmaSettings::new(security);
+            let settings = RdmaSettings { messages: messages(args), ..RdmaSettings::new(security) };
             let group = RdmaGroup::join(&rendezvous, rank, ranks, settings).map_err(not_joined)?;
             measure_messages(group, meeting, |_| Ok(None), args)
         }
         _ => {
-            let (tcp_connections, tcp_encryption) = (args.tcp_connections, transport != "tcp-plaintext");
-            let messages = MessageSettings { tcp_connections, tcp_encryption, ..MessageSettings::default() };
-            let settings = TcpSettings { security, messages };
+            let settings = TcpSettings { security, messages: messages(args) };
             let group = TcpGroup::join(&rendezvous, rank, ranks, settings).map_err(not_joined)?;
             let ip = args.address.map_or(IpAddr::from(Ipv4Addr::LOCALHOST), |address| address.ip());
             measure_messages(group, meeting, |group| limits::of_tcp(group, ip), args)
@@ -194,6 +228,9 @@ fn run_rank(args: &PerfArgs, meeting: Meeting<'_>, rank: usize) -> Result<PerfRe
         operation: args.operation.clone(),
         data_type: args.datatype.clone(),
         redop: operation(args).reduces().then(|| args.redop.clone()),
+        order: operation(args).reduces().then(|| args.order.clone()),
+        algorithm: args.algorithm.clone(),
+        tuned: is_tuned(args),
         ranks,
         transport: transport.to_owned(),
         cores,
@@ -202,6 +239,36 @@ fn run_rank(args: &PerfArgs, meeting: Meeting<'_>, rank: usize) -> Result<PerfRe
         copy_bytes_per_s: limits.as_ref().map_or(0.0, |limits| limits.bytes_per_second),
         rows,
     })
+}
+
+/// Settings of a group whose ranks exchange messages.
+fn messages(args: &PerfArgs) -> MessageSettings {
+    MessageSettings {
+        tcp_connections: args.tcp_connections,
+        tcp_encryption: transport(args) != "tcp-plaintext",
+        order: order(args),
+        algorithm: algorithm(args),
+        ..MessageSettings::default()
+    }
+}
+
+/// Number of ranks of the group.
+fn ranks(args: &PerfArgs) -> usize {
+    if args.hosts.is_empty() { usize::from(args.ranks) } else { args.hosts.len() }
+}
+
+fn order(args: &PerfArgs) -> Order {
+    if args.order == "fast" { Order::Fast } else { Order::Reproducible }
+}
+
+fn algorithm(args: &PerfArgs) -> Option<Algorithm> {
+    let name = args.algorithm.as_deref()?;
+    Some(Algorithm::ALL.into_iter().find(|algorithm| algorithm.name() == name).expect("clap knows the names"))
+}
+
+/// Whether the links are measured, to choose algorithms by them.
+fn is_tuned(args: &PerfArgs) -> bool {
+    args.tune || args.explain
 }
 
 fn not_joined(rank: usize, why: JoinError) -> Diagnosis {
@@ -220,7 +287,7 @@ fn measure_messages<T: Transport>(
     if let Meeting::Here(_) = meeting {
         pin(group.rank(), group.ranks());
     }
-    if args.explain {
+    if is_tuned(args) {
         // Not earlier: cores are part of what it measures.
         group.tune(None)?;
     }
@@ -282,19 +349,20 @@ fn measure_group<G: Communicator + Explains>(
 ) -> Result<Measured, Box<dyn Error>> {
     let limits = limits(group)?;
     let data_type = DataType::ALL.into_iter().find(|data_type| data_type.name() == args.datatype);
-    let redop = ReduceOp::ALL.into_iter().find(|op| op.name() == args.redop).expect("clap knows the names");
+    let op = ReduceOp::ALL.into_iter().find(|op| op.name() == args.redop).expect("clap knows the names");
+    let reduction = Reduction { op, order: order(args) };
     let operation = operation(args);
     let rows = match data_type.expect("clap knows the names") {
-        DataType::F32 => measure::<f32>(group, limits.as_ref(), operation, redop, args),
-        DataType::F64 => measure::<f64>(group, limits.as_ref(), operation, redop, args),
-        DataType::F16 => measure::<half::f16>(group, limits.as_ref(), operation, redop, args),
-        DataType::Bf16 => measure::<half::bf16>(group, limits.as_ref(), operation, redop, args),
-        DataType::I8 => measure::<i8>(group, limits.as_ref(), operation, redop, args),
-        DataType::U8 => measure::<u8>(group, limits.as_ref(), operation, redop, args),
-        DataType::I32 => measure::<i32>(group, limits.as_ref(), operation, redop, args),
-        DataType::U32 => measure::<u32>(group, limits.as_ref(), operation, redop, args),
-        DataType::I64 => measure::<i64>(group, limits.as_ref(), operation, redop, args),
-        DataType::U64 => measure::<u64>(group, limits.as_ref(), operation, redop, args),
+        DataType::F32 => measure::<f32>(group, limits.as_ref(), operation, reduction, args),
+        DataType::F64 => measure::<f64>(group, limits.as_ref(), operation, reduction, args),
+        DataType::F16 => measure::<half::f16>(group, limits.as_ref(), operation, reduction, args),
+        DataType::Bf16 => measure::<half::bf16>(group, limits.as_ref(), operation, reduction, args),
+        DataType::I8 => measure::<i8>(group, limits.as_ref(), operation, reduction, args),
+        DataType::U8 => measure::<u8>(group, limits.as_ref(), operation, reduction, args),
+        DataType::I32 => measure::<i32>(group, limits.as_ref(), operation, reduction, args),
+        DataType::U32 => measure::<u32>(group, limits.as_ref(), operation, reduction, args),
+        DataType::I64 => measure::<i64>(group, limits.as_ref(), operation, reduction, args),
+        DataType::U64 => measure::<u64>(group, limits.as_ref(), operation, reduction, args),
     }?;
     Ok((limits, rows))
 }
@@ -333,7 +401,7 @@ fn text(report: &PerfReport) -> String {
             format!("limits: {exchange} {:.2} us, {transfer} {rate:.1} GB/s per rank", report.exchange_us)
         }
     };
-    let heading = format!("{group}; {limits}");
+    let heading = format!("{group}{}; {limits}", choice_text(report));
     let mut headings = vec![
         "TYPE",
         "REDOP",
@@ -389,6 +457,14 @@ fn text(report: &PerfReport) -> String {
     let table = output::table(&headings, 2, report.rows.iter().map(row).collect());
     let notes: String = energy_notes(report).into_iter().map(|note| format!("\n{note}")).collect();
     format!("{heading}\n{}{notes}", table.trim_end())
+}
+
+/// Names the options by which algorithms were chosen, if they are not the usual ones.
+fn choice_text(report: &PerfReport) -> String {
+    let algorithm = report.algorithm.as_ref().map(|name| format!(", algorithm {name}"));
+    let order = report.order.as_ref().filter(|order| *order == "fast").map(|_| ", any order".to_owned());
+    let tuned = report.tuned.then(|| ", tuned".to_owned());
+    [algorithm, order, tuned].into_iter().flatten().collect()
 }
 
 /// Says what the energy is of, or why it was not measured.

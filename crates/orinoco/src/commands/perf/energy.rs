@@ -14,7 +14,7 @@ use orinoco_pipeline::MonotonicClock;
 use orinoco_sysroot::Sysroot;
 use orinoco_telemetry::BatchRecord;
 
-use super::operation::{Number, Operation, Vectors};
+use super::operation::{Number, Operation, Reduction, Vectors};
 use crate::commands::energy::{
     BATCH_SPAN, LoadPlan, Measurement, Meter, SETTLE, Step, batch, plan, reason_text, wait_until,
 };
@@ -29,7 +29,7 @@ pub(super) struct Board {
 /// The operation whose energy is measured.
 pub(super) struct Call<'a, T: Number> {
     pub(super) operation: Operation,
-    pub(super) redop: ReduceOp,
+    pub(super) reduction: Reduction,
     pub(super) vectors: &'a mut Vectors<T>,
     /// Bytes of a call, as its bandwidth counts them.
     pub(super) bytes: usize,
@@ -151,7 +151,7 @@ fn follow<T: Number>(
     calls: u32,
     clock: &dyn Clock,
 ) -> Result<Vec<BatchRecord>, CollectiveError> {
-    let Call { operation, redop, vectors, .. } = call;
+    let Call { operation, reduction, vectors, .. } = call;
     let (mut batches, mut burst_end) = (Vec::new(), None);
     loop {
         let next = plan.as_mut().map_or(Part::End, |plan| next_part(plan, &mut burst_end, clock.now()));
@@ -162,7 +162,7 @@ fn follow<T: Number>(
             Part::Work => {
                 let start = clock.now();
                 for _ in 0..calls {
-                    operation.call(group, redop, vectors)?;
+                    operation.call(group, reduction, vectors)?;
                 }
                 batches.push(batch(0, TimeSpan::new(start, clock.now()), 1));
             }

@@ -192,7 +192,16 @@ fn remote_command(args: &PerfArgs, transport: &str, rank: usize, address: Socket
     add("--key", "-".to_owned());
     add("--transport", transport.to_owned());
     add("--tcp-connections", args.tcp_connections.to_string());
-    let flags = [(args.check, "--check"), (args.explain, "--explain"), (rank == 0, "--json")];
+    add("--order", args.order.clone());
+    if let Some(algorithm) = &args.algorithm {
+        add("--algorithm", algorithm.clone());
+    }
+    let flags = [
+        (args.check, "--check"),
+        (args.tune, "--tune"),
+        (args.explain, "--explain"),
+        (rank == 0, "--json"),
+    ];
     words.extend(args.energy.map(|seconds| format!("--energy={seconds}")));
     words.extend(flags.iter().filter(|(is_set, _)| *is_set).map(|(_, name)| (*name).to_owned()));
     words

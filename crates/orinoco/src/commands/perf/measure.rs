@@ -12,7 +12,7 @@ use orinoco_collective::{
 };
 
 use super::energy::{Board, Call};
-use super::operation::{Number, Operation, Vectors};
+use super::operation::{Number, Operation, Reduction, Vectors};
 use crate::args::PerfArgs;
 use crate::commands::board::sysroot_at;
 use crate::output;
@@ -47,7 +47,7 @@ pub(super) fn measure<T: Number>(
     group: &mut (impl Communicator + Explains),
     limits: Option<&Limits>,
     operation: Operation,
-    redop: ReduceOp,
+    reduction: Reduction,
     args: &PerfArgs,
 ) -> Result<Vec<PerfRow>, Box<dyn Error>> {
     let sizes = sizes(args);
@@ -66,7 +66,7 @@ pub(super) fn measure<T: Number>(
     let mut rows = Vec::with_capacity(sizes.len());
     for bytes in sizes {
         let elements = operation.elements::<T>(bytes, group.ranks());
-        rows.push(measure_size::<T>(group, operation, redop, elements, limits, board.as_mut(), args)?);
+        rows.push(measure_size::<T>(group, operation, reduction, elements, limits, board.as_mut(), args)?);
         bar.inc(1);
     }
     bar.finish_and_clear();
@@ -86,24 +86,24 @@ fn sizes(args: &PerfArgs) -> Vec<usize> {
 fn measure_size<T: Number>(
     group: &mut (impl Communicator + Explains),
     operation: Operation,
-    redop: ReduceOp,
+    reduction: Reduction,
     elements: usize,
     limits: Option<&Limits>,
     board: Option<&mut Board>,
     args: &PerfArgs,
 ) -> Result<PerfRow, Box<dyn Error>> {
     let (rank, ranks) = (group.rank(), group.ranks());
-    let mut vectors: Vectors<T> = operation.vectors(elements, group)?;
-    let iterations = iterations(group, operation, redop, &mut vectors, args.iterations)?;
+    let mut vectors: Vectors<T> = operation.vectors(elements, reduction.order, group)?;
+    let iterations = iterations(group, operation, reduction, &mut vectors, args.iterations)?;
     let mut times = Vec::with_capacity(iterations as usize);
     let warm_up = (iterations / 5).clamp(WARM_UP.0, WARM_UP.1);
     for call in 0..warm_up + iterations {
-        let time = timed(group, operation, redop, &mut vectors)?;
+        let time = timed(group, operation, reduction, &mut vectors)?;
         if call >= warm_up {
             times.push(time);
         }
     }
-    let wrong = args.check.then(|| operation.wrong(&vectors.output, redop, rank, ranks));
+    let wrong = args.check.then(|| operation.wrong(&vectors.output, reduction, rank, ranks));
     let wrong = wrong.map(|wrong| total(group, wrong)).transpose()?;
     // The slowest rank counts.
     group.all_reduce(ReduceOp::Max, &mut times)?;
@@ -115,7 +115,7 @@ fn measure_size<T: Number>(
     });
     let algbw = bytes as f64 / p50;
     let energy = board.map(|board| {
-        let call = Call { operation, redop, vectors: &mut vectors, bytes, seconds: p50 };
+        let call = Call { operation, reduction, vectors: &mut vectors, bytes, seconds: p50 };
         board.measure(group, call)
     });
     let explanation = group.explanation(&operation.collective(elements, ranks), T::DATA_TYPE);
@@ -154,12 +154,12 @@ fn explanation_json(explanation: &Explanation, p50: f64) -> PerfExplanation {
 fn timed<T: Number>(
     group: &mut impl Communicator,
     operation: Operation,
-    redop: ReduceOp,
+    reduction: Reduction,
     vectors: &mut Vectors<T>,
 ) -> Result<f64, CollectiveError> {
     group.barrier()?;
     let start = Instant::now();
-    operation.call(group, redop, vectors)?;
+    operation.call(group, reduction, vectors)?;
     Ok(start.elapsed().as_secs_f64())
 }
 
@@ -167,13 +167,13 @@ fn timed<T: Number>(
 fn iterations<T: Number>(
     group: &mut impl Communicator,
     operation: Operation,
-    redop: ReduceOp,
+    reduction: Reduction,
     vectors: &mut Vectors<T>,
     wanted: u32,
 ) -> Result<u32, CollectiveError> {
     let mut slowest = [f64::INFINITY; 3];
     for time in &mut slowest {
-        *time = timed(group, operation, redop, vectors)?;
+        *time = timed(group, operation, reduction, vectors)?;
     }
     group.all_reduce(ReduceOp::Max, &mut slowest)?;
     let usual = slowest.into_iter().fold(f64::INFINITY, f64::min).max(1e-9);
