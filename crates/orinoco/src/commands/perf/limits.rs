@@ -74,9 +74,9 @@ fn median(stream: &TcpStream, bytes: usize, count: usize) -> io::Result<f64> {
     let mut times = Vec::with_capacity(count);
     for number in 0..count + count / 10 {
         // As a measured operation: timed after an exchange of the same kind.
-        exchange(stream, &out[..8], &mut into[..8])?;
+        exchange(stream, &out[..8], &mut into[..8], EXCHANGE_MAX)?;
         let start = Instant::now();
-        exchange(stream, &out, &mut into)?;
+        exchange(stream, &out, &mut into, EXCHANGE_MAX)?;
         if number >= count / 10 {
             times.push(start.elapsed());
         }
@@ -85,8 +85,8 @@ fn median(stream: &TcpStream, bytes: usize, count: usize) -> io::Result<f64> {
     Ok(times[count / 2].as_secs_f64())
 }
 
-/// Sends and receives as many bytes, and looks for both again and again. Ends with an error if the other end stops.
-fn exchange(mut stream: &TcpStream, out: &[u8], into: &mut [u8]) -> io::Result<()> {
+/// Sends and receives as many bytes, and looks for both again and again. Ends with an error if the other end stops for longer than `max`.
+fn exchange(mut stream: &TcpStream, out: &[u8], into: &mut [u8], max: Duration) -> io::Result<()> {
     let (mut sent, mut received) = (0, 0);
     let moved = |result: io::Result<usize>| match result {
         Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
@@ -99,7 +99,7 @@ fn exchange(mut stream: &TcpStream, out: &[u8], into: &mut [u8]) -> io::Result<(
             break;
         }
         // The clock is not read in each turn, which would be measured, too.
-        if turn.is_multiple_of(TURNS_PER_LOOK) && start.elapsed() >= EXCHANGE_MAX {
+        if turn.is_multiple_of(TURNS_PER_LOOK) && start.elapsed() >= max {
             return Err(io::ErrorKind::TimedOut.into());
         }
         if sent < out.len() {
@@ -110,4 +110,22 @@ fn exchange(mut stream: &TcpStream, out: &[u8], into: &mut [u8]) -> io::Result<(
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_exchange_ends_if_the_other_end_is_silent_or_gone() {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
+        let own = TcpStream::connect(listener.local_addr().expect("bound")).expect("it listens");
+        own.set_nonblocking(true).expect("a socket");
+        let (other, _) = listener.accept().expect("a connection");
+        let mut end = || exchange(&own, &[1; 8], &mut [0; 8], Duration::from_millis(20));
+        assert_eq!(end().expect_err("it is silent").kind(), io::ErrorKind::TimedOut);
+        drop(other);
+        let gone = [io::ErrorKind::UnexpectedEof, io::ErrorKind::ConnectionReset, io::ErrorKind::BrokenPipe];
+        assert!(gone.contains(&end().expect_err("it is gone").kind()));
+    }
 }
