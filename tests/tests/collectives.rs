@@ -225,7 +225,8 @@ fn the_choice_of_an_algorithm_is_explained() {
 
 #[test]
 fn algorithm_and_order_can_be_demanded() {
-    let sizes = ["-b", "8", "-e", "32K", "-f", "64", "-n", "5", "-c", "--json", "--transport", "tcp-plaintext"];
+    let sizes =
+        ["-b", "8", "-e", "32K", "-f", "64", "-n", "5", "-c", "--json", "--transport", "tcp-plaintext"];
     for (options, order, algorithm) in [
         (&["--ranks", "3", "--order", "fast", "--algorithm", "ring"][..], "fast", Some("ring")),
         (&["--algorithm", "recursive-doubling", "-d", "bf16"], "reproducible", Some("recursive-doubling")),

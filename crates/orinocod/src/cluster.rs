@@ -307,9 +307,9 @@ impl Holder {
             fault: None,
             transport: Some(transport.name()),
             rdma_port: transport.rdma_link().map(|link| link.port.to_string()),
-            rdma_refused: transport.rdma_link().map_or_else(Vec::new, |link| {
-                link.refused.iter().map(ToString::to_string).collect()
-            }),
+            rdma_refused: transport
+                .rdma_link()
+                .map_or_else(Vec::new, |link| link.refused.iter().map(ToString::to_string).collect()),
             fallback: epoch.fallback.clone(),
         };
         self.events.emit(Event::EpochBegan {

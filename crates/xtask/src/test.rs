@@ -24,7 +24,8 @@ const FAULTS_FEW: Faults = Faults { seeds: "12", soak_minutes: "1" };
 const SHUTTLE_TIMES_LONG: u32 = 20;
 
 /// Features of the aarch64 programs: all but `tract`, which takes minutes to compile, and which `make test-boards` builds and runs.
-const CROSS_FEATURES: &str = "orinoco/cuda,orinoco/gstreamer,orinoco/nvml,orinoco/v4l2,orinocod/cuda,orinocod/gstreamer,orinocod/v4l2";
+const CROSS_FEATURES: &str =
+    "orinoco/cuda,orinoco/gstreamer,orinoco/nvml,orinoco/v4l2,orinocod/cuda,orinocod/gstreamer,orinocod/v4l2";
 
 /// Builds in the profile `dev`, which compiles sooner than `release`. What is installed is optimised more; [`test_long`] and the tests on
 /// boards run that.

@@ -16,7 +16,8 @@ use orinoco_api::{PERF_SCHEMA, PerfReport, PerfRow};
 use orinoco_collective::{
     Algorithm, CollectiveError, Communicator, DataType, FlightRecord, GroupKey, JoinError, KeyError, Limits,
     MessageGroup, MessageSettings, Order, PcieGroup, PcieSettings, RdmaGroup, RdmaSettings, ReduceOp,
-    Rendezvous, Security, Settings, ShmGroup, TUNED_RANKS_MAX, TcpGroup, TcpSettings, Topology, Transport, schedule,
+    Rendezvous, Security, Settings, ShmGroup, TUNED_RANKS_MAX, TcpGroup, TcpSettings, Topology, Transport,
+    schedule,
 };
 use orinoco_config::Faults;
 use orinoco_core::{Diagnosis, Exit, codes};
@@ -111,7 +112,8 @@ fn check_algorithm(args: &PerfArgs, algorithm: Algorithm) -> Result<(), Diagnosi
     let has_schedule = |algorithm: &Algorithm| {
         schedule(&operation.collective(ranks, ranks), *algorithm, &Topology::flat(ranks), 0).is_ok()
     };
-    let is_usable = |algorithm: &Algorithm| has_schedule(algorithm) && (is_free || algorithm.is_reproducible());
+    let is_usable =
+        |algorithm: &Algorithm| has_schedule(algorithm) && (is_free || algorithm.is_reproducible());
     if is_usable(&algorithm) {
         return Ok(());
     }

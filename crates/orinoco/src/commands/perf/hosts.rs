@@ -196,12 +196,8 @@ fn remote_command(args: &PerfArgs, transport: &str, rank: usize, address: Socket
     if let Some(algorithm) = &args.algorithm {
         add("--algorithm", algorithm.clone());
     }
-    let flags = [
-        (args.check, "--check"),
-        (args.tune, "--tune"),
-        (args.explain, "--explain"),
-        (rank == 0, "--json"),
-    ];
+    let flags =
+        [(args.check, "--check"), (args.tune, "--tune"), (args.explain, "--explain"), (rank == 0, "--json")];
     words.extend(args.energy.map(|seconds| format!("--energy={seconds}")));
     words.extend(flags.iter().filter(|(is_set, _)| *is_set).map(|(_, name)| (*name).to_owned()));
     words

@@ -136,7 +136,13 @@ impl Operation {
     }
 
     /// Elements of the output that are not what this rank computes alone, bit for bit.
-    pub(super) fn wrong<T: Number>(self, output: &[T], reduction: Reduction, rank: usize, ranks: usize) -> u64 {
+    pub(super) fn wrong<T: Number>(
+        self,
+        output: &[T],
+        reduction: Reduction,
+        rank: usize,
+        ranks: usize,
+    ) -> u64 {
         let block = output.len() / ranks.max(1);
         let at = |rank, i| T::at(reduction.order, rank, i);
         let expected = |i: usize| match self {
