@@ -16,7 +16,7 @@ pub enum FailureCause {
     Late(Duration),
     /// It made another call than a rank that waited for it.
     Mismatch,
-    /// Its process has ended.
+    /// Its process has ended, and the rank had not left before: a connection was closed, or the kernel reports it.
     Ended,
     /// Its memory cannot be read, although it could be when the group was joined.
     Unreadable,

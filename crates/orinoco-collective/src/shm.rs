@@ -19,6 +19,7 @@ mod limits;
 mod member;
 mod messages;
 mod operations;
+mod process;
 mod remote;
 mod segment;
 mod shrink;
@@ -46,10 +47,12 @@ use crate::{
 };
 use agreement::Agreement;
 use heartbeat::Heartbeat;
+use join::Meeting;
 use member::Member;
 use operations::{
     AllGather, AllReduce, AllToAll, Broadcast, Gather, Pieces, Reduce, ReduceScatter, Scatter, TwoShot,
 };
+use process::RankProcess;
 use segment::{LINE_BYTES, Piece, PieceCounts, RANKS_MAX, Segment};
 use sync::Ordering;
 use wait::{Awaited, Waiting, check_group, fail, raise};
@@ -108,8 +111,8 @@ impl ShmGroup {
         }
         // Groups that are split off meet next to it, also if the working directory changes.
         let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-        let (segment, file) = join::join(path, rank, ranks, settings.deadline)?;
-        let group = Self::of(Arc::new(segment), absolute, rank, ranks, settings)?;
+        let Meeting { segment, processes, file } = join::join(path, rank, ranks, settings.deadline)?;
+        let group = Self::of(Arc::new(segment), processes, absolute, rank, settings)?;
         // Last of all: whoever sees the file gone knows that this rank has joined.
         file.map_or(Ok(()), MeetingFile::remove)?;
         Ok(group)
@@ -118,16 +121,16 @@ impl ShmGroup {
     /// Creates the group of ranks that have met in a segment.
     fn of(
         segment: Arc<Segment>,
+        processes: Vec<RankProcess>,
         absolute: PathBuf,
         rank: usize,
-        ranks: usize,
         settings: Settings,
     ) -> Result<Self, JoinError> {
-        let mut group = Self::start(segment, absolute, rank, ranks, settings);
+        let mut group = Self::start(segment, processes, absolute, rank, settings);
         if settings.single_copy {
             group.probe_single_copy()?;
             // Its operations are not the caller's.
-            group.waiting.recorder = Recorder::new(rank, ranks);
+            group.waiting.recorder = Recorder::new(rank, group.ranks);
         }
         Ok(group)
     }
@@ -135,24 +138,25 @@ impl ShmGroup {
     /// Creates the group of ranks that have met in a segment, and gives signs of life. Vectors are not read from other ranks.
     fn start(
         segment: Arc<Segment>,
+        processes: Vec<RankProcess>,
         absolute: PathBuf,
         rank: usize,
-        ranks: usize,
         settings: Settings,
     ) -> Self {
         let heartbeat = Heartbeat::start(Arc::clone(&segment), rank, settings.silence);
-        Self { path: absolute, ..Self::new(segment, rank, ranks, settings, heartbeat) }
+        Self { path: absolute, ..Self::new(segment, processes, rank, settings, heartbeat) }
     }
 
     fn new(
         segment: Arc<Segment>,
+        processes: Vec<RankProcess>,
         rank: usize,
-        ranks: usize,
         settings: Settings,
         heartbeat: Heartbeat,
     ) -> Self {
-        let processes = (0..ranks).map(|rank| segment.pulse(rank).process.load(Ordering::Relaxed));
-        let cores = cores::count(processes);
+        let ranks = processes.len();
+        let numbers = (0..ranks).map(|rank| segment.pulse(rank).process.load(Ordering::Relaxed));
+        let cores = cores::count(numbers);
         Self {
             segment,
             path: PathBuf::new(),
@@ -164,7 +168,7 @@ impl ShmGroup {
             exchanges: 0,
             messages: vec![PieceCounts::default(); ranks],
             single_copy_bytes: None,
-            waiting: Waiting::new(rank, ranks, cores, settings, heartbeat.clock_ms()),
+            waiting: Waiting::new(rank, processes, cores, settings, heartbeat.clock_ms()),
             shrinking: None,
             _heartbeat: heartbeat,
         }

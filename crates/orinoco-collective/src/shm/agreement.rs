@@ -29,9 +29,15 @@ pub(super) struct Agreement {
 }
 
 impl Agreement {
-    pub(super) fn new(segment: Arc<Segment>, rank: usize, ranks: usize, silence: Duration) -> Self {
-        let now = Ticks::now();
-        let watches = (0..ranks).map(|rank| Watch::new(segment.pulse(rank), now)).collect();
+    /// Begins the part of a rank of the group that it watches.
+    pub(super) fn new(
+        segment: Arc<Segment>,
+        rank: usize,
+        watches: Vec<Watch>,
+        now: Ticks,
+        silence: Duration,
+    ) -> Self {
+        let ranks = watches.len();
         let health = Health::new(rank, ranks, silence, Duration::ZERO);
         Self { segment, rank, ranks, silence, start: now, health, watches }
     }
@@ -44,8 +50,7 @@ impl Agreement {
         let ended_by = failed(&self.segment).filter(|(rank, _)| *rank < self.ranks);
         for rank in (0..self.ranks).filter(|rank| *rank != self.rank) {
             let (pulse, watch) = (self.segment.pulse(rank), &mut self.watches[rank]);
-            let has_left = watch.has_left(pulse);
-            let is_silent = watch.is_silent(pulse, now, self.silence);
+            let absence = watch.absence(pulse, now, self.silence);
             // After it was seen to be gone: its last notice is there, and may be that it has formed the group.
             let words = self.segment.notice(rank).read();
             if let Some(notice @ Notice::Shrink(_)) =
@@ -53,14 +58,16 @@ impl Agreement {
             {
                 self.health.received(rank, notice, now.since(self.start));
             }
-            if has_left {
-                self.health.received(rank, Notice::Leaving, now.since(self.start));
-                if self.health.shrink_state() != ShrinkState::Formed {
-                    // Ranks may be in an operation still, and wait for one that makes a smaller group already.
-                    fail(&self.segment, rank, FailureCause::Left);
+            match absence {
+                Some(FailureCause::Left) => {
+                    self.health.received(rank, Notice::Leaving, now.since(self.start));
+                    if self.health.shrink_state() != ShrinkState::Formed {
+                        // Ranks may be in an operation still, and wait for one that makes a smaller group already.
+                        fail(&self.segment, rank, FailureCause::Left);
+                    }
                 }
-            } else if is_silent {
-                self.health.fail(rank, FailureCause::Silent(self.silence));
+                Some(cause) => self.health.fail(rank, cause),
+                None => {}
             }
         }
         if let Some((rank, cause)) = ended_by

@@ -5,10 +5,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use super::process::RankProcess;
 use super::segment::{Pulse, Segment};
 use super::thread_state::ThreadState;
 use crate::clock::{Ticks, pause};
-use crate::priority;
+use crate::{FailureCause, priority};
 
 /// Signs of life in the time after which a rank counts as dead: several may come late on a busy machine.
 const BEATS: u32 = 10;
@@ -93,8 +94,9 @@ impl Drop for Heartbeat {
     }
 }
 
-/// Another rank's signs of life, as this rank sees them.
+/// Another rank's process and its signs of life, as this rank sees them.
 pub(super) struct Watch {
+    process: RankProcess,
     beats: u64,
     heard: Ticks,
     looked: Ticks,
@@ -103,17 +105,26 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    pub(super) fn new(pulse: &Pulse, now: Ticks) -> Self {
-        Self { beats: pulse.beats.load(Ordering::Relaxed), heard: now, looked: now, starved: None }
+    pub(super) fn new(process: RankProcess, pulse: &Pulse, now: Ticks) -> Self {
+        Self { process, beats: pulse.beats.load(Ordering::Relaxed), heard: now, looked: now, starved: None }
     }
 
-    pub(super) fn has_left(&self, pulse: &Pulse) -> bool {
-        pulse.has_left.load(Ordering::Acquire) != 0
+    /// Reason for which nothing more comes of the rank, if it is gone: it left, its process has ended, or it is silent.
+    pub(super) fn absence(&mut self, pulse: &Pulse, now: Ticks, silence: Duration) -> Option<FailureCause> {
+        let has_ended = self.process.has_ended();
+        // Loaded afterwards: a rank that leaves says so before its process ends.
+        if pulse.has_left.load(Ordering::Acquire) != 0 {
+            Some(FailureCause::Left)
+        } else if has_ended {
+            Some(FailureCause::Ended)
+        } else {
+            self.is_silent(pulse, now, silence).then_some(FailureCause::Silent(silence))
+        }
     }
 
     /// Whether nothing was heard of the rank for that long, although it did not lack a core. Time in which this rank did not look does
     /// not count: it may have been stopped itself.
-    pub(super) fn is_silent(&mut self, pulse: &Pulse, now: Ticks, silence: Duration) -> bool {
+    fn is_silent(&mut self, pulse: &Pulse, now: Ticks, silence: Duration) -> bool {
         let beats = pulse.beats.load(Ordering::Relaxed);
         if beats != self.beats || now.since(self.looked) > silence / 4 {
             (self.beats, self.heard) = (beats, now);

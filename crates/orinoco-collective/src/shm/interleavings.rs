@@ -11,6 +11,7 @@ use orinoco_sim::check_orders;
 use shuttle::thread;
 
 use super::heartbeat::Heartbeat;
+use super::process::RankProcess;
 use super::segment::Segment;
 use super::sync::{Ordering, let_sleep_time_out};
 use super::wait::fail;
@@ -45,11 +46,12 @@ fn run<R: Send + 'static>(
     let segment = Arc::new(Segment::map(&file, setup.ranks).unwrap());
     // Real time does not pass here: a machine that is busy must not make a rank late.
     let settings = Settings { deadline: Duration::MAX, silence: Duration::MAX, single_copy: false };
+    let processes = vec![RankProcess::default(); setup.ranks];
     let body = Arc::new(body);
     let start = |rank: usize| {
         segment.pulse(rank).process.store(std::process::id(), Ordering::SeqCst);
         let heartbeat = Heartbeat::without_thread(Arc::clone(&segment), rank);
-        let mut group = ShmGroup::new(Arc::clone(&segment), rank, setup.ranks, settings, heartbeat);
+        let mut group = ShmGroup::new(Arc::clone(&segment), processes.clone(), rank, settings, heartbeat);
         group.single_copy_bytes = setup.single_copy.then_some(SINGLE_COPY_BYTES);
         let body = Arc::clone(&body);
         thread::spawn(move || body(group))

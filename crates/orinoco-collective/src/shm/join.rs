@@ -6,6 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::Duration;
 
+use super::process::{RankProcess, introduce};
 use super::segment::{Segment, is_segment};
 use super::sync::Ordering;
 use crate::JoinError;
@@ -21,7 +22,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(1);
 pub struct Settings {
     /// Longest wait for another rank, in one call or when joining.
     pub deadline: Duration,
-    /// Time without a sign of life after which a rank counts as dead.
+    /// Time without a sign of life after which a rank counts as dead. The end of a rank's process is noticed at once instead, where
+    /// the kernel reports it: since Linux 5.3, among processes that share a PID namespace and see one another in `/proc`.
     pub silence: Duration,
     /// Whether ranks may read long messages, and the long vectors of an all-to-all, directly from one another's memory, where the kernel
     /// allows it.
@@ -35,24 +37,28 @@ impl Default for Settings {
     }
 }
 
+/// Meeting of all ranks of a group.
+pub(super) struct Meeting {
+    pub(super) segment: Segment,
+    /// By rank.
+    pub(super) processes: Vec<RankProcess>,
+    /// The file, on rank 0.
+    pub(super) file: Option<MeetingFile>,
+}
+
 /// Meets the other ranks of a group at a file. Rank 0 makes the file, and removes it when it has joined.
-pub(super) fn join(
-    path: &Path,
-    rank: usize,
-    ranks: usize,
-    deadline: Duration,
-) -> Result<(Segment, Option<MeetingFile>), JoinError> {
+pub(super) fn join(path: &Path, rank: usize, ranks: usize, deadline: Duration) -> Result<Meeting, JoinError> {
     join_unless(path, rank, ranks, deadline, || false)
 }
 
-/// Meets the other ranks of a group at a file. Gives up when it is over.
+/// Meets the other ranks of a group at a file. Gives up when it is over, unless all have come before.
 pub(super) fn join_unless(
     path: &Path,
     rank: usize,
     ranks: usize,
     deadline: Duration,
     mut is_over: impl FnMut() -> bool,
-) -> Result<(Segment, Option<MeetingFile>), JoinError> {
+) -> Result<Meeting, JoinError> {
     let start = Ticks::now();
     let (segment, file) = if rank == 0 {
         let (file, segment) = MeetingFile::publish(path, is_meeting, |file| fill(file, ranks))?;
@@ -60,13 +66,14 @@ pub(super) fn join_unless(
     } else {
         (open(path, ranks, start, deadline, &mut is_over)?, None)
     };
+    introduce(segment.pulse(rank));
     let process = std::process::id();
     let taken = segment.pulse(rank).process.compare_exchange(0, process, Ordering::AcqRel, Ordering::Acquire);
     if let Err(process) = taken {
         return Err(JoinError::Taken { rank, path: path.to_owned(), process });
     }
-    wait_for_all(&segment, path, ranks, start, deadline, &mut is_over)?;
-    Ok((segment, file))
+    let processes = wait_for_all(&segment, path, ranks, start, deadline, &mut is_over)?;
+    Ok(Meeting { segment, processes, file })
 }
 
 /// Whether a file is one of ours: a rank 0 of another version that was killed leaves one, too.
@@ -128,15 +135,22 @@ fn wait_for_all(
     start: Ticks,
     deadline: Duration,
     is_over: &mut impl FnMut() -> bool,
-) -> Result<(), JoinError> {
+) -> Result<Vec<RankProcess>, JoinError> {
+    let mut processes: Vec<Option<RankProcess>> = vec![None; ranks];
     loop {
-        let is_missing = |rank: &usize| segment.pulse(*rank).process.load(Ordering::Acquire) == 0;
-        let missing: Vec<usize> = (0..ranks).filter(is_missing).collect();
-        if missing.is_empty() {
-            return Ok(());
-        }
         let waited = Ticks::now().since(start);
-        if waited >= deadline || is_over() {
+        // Before the look at who has come: a rank that has met all others may leave at once.
+        let is_over = waited >= deadline || is_over();
+        for (rank, process) in processes.iter_mut().enumerate().filter(|(_, process)| process.is_none()) {
+            let pulse = segment.pulse(rank);
+            // Opened as soon as it is there: it may end while others are waited for.
+            *process = (pulse.process.load(Ordering::Acquire) != 0).then(|| RankProcess::open(pulse));
+        }
+        let missing: Vec<usize> = (0..ranks).filter(|rank| processes[*rank].is_none()).collect();
+        if missing.is_empty() {
+            return Ok(processes.into_iter().flatten().collect());
+        }
+        if is_over {
             return Err(JoinError::Missing {
                 missing,
                 at: path.display().to_string(),

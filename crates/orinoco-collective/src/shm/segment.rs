@@ -83,6 +83,10 @@ pub(super) struct Pulse {
     /// Address at which the rank's process has `probe_value`, to find out who may read its memory.
     pub(super) probe_address: AtomicU64,
     pub(super) probe_value: AtomicU64,
+    /// Start of the rank's process, and the namespace in which it has its number, by which it is told from others with that number;
+    /// 0 if they are not known.
+    pub(super) process_start: AtomicU64,
+    pub(super) process_namespace: AtomicU64,
 }
 
 /// Words of a notice.
@@ -424,6 +428,8 @@ impl Segment {
                 thread_start: AtomicU64::new(0),
                 probe_address: AtomicU64::new(0),
                 probe_value: AtomicU64::new(0),
+                process_start: AtomicU64::new(0),
+                process_namespace: AtomicU64::new(0),
             },
             lines: [line(), line()],
             bare_lines: [line(), line()],

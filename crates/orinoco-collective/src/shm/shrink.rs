@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use super::ShmGroup;
 use super::agreement::Agreement;
-use super::join::{self, Settings};
+use super::join::{self, Meeting, Settings};
+use super::process::RankProcess;
 use super::segment::Segment;
 use crate::clock::{Ticks, pause};
 use crate::message::{ShrinkState, Survivors};
@@ -37,15 +38,17 @@ impl ShmGroup {
         let mut agreement = match self.shrinking.take() {
             Some(agreement) => agreement,
             None => {
-                Box::new(Agreement::new(Arc::clone(&self.segment), self.rank, self.ranks, settings.silence))
+                let (segment, now) = (Arc::clone(&self.segment), Ticks::now());
+                let watches = (0..self.ranks).map(|rank| self.waiting.watch(&segment, rank, now)).collect();
+                Box::new(Agreement::new(segment, self.rank, watches, now, settings.silence))
             }
         };
         let met = ShrinkCall::begin(&mut agreement, self.path.clone(), settings).and_then(ShrinkCall::run);
         self.shrinking = Some(agreement);
-        let Met { survivors, segment, path } = met?;
+        let Met { survivors, segment, processes, path } = met?;
         let rank = survivors.new_rank(self.rank);
         let (rank, ranks) = (rank.expect("this rank is a member"), survivors.members.len());
-        let mut group = Self::start(Arc::new(segment), path, rank, ranks, settings);
+        let mut group = Self::start(Arc::new(segment), processes, path, rank, settings);
         if settings.single_copy {
             // If a rank fails meanwhile, the next operation says so, and the new group can be shrunk.
             let _ = group.probe_single_copy();
@@ -72,6 +75,8 @@ struct ShrinkCall<'g> {
 struct Met {
     survivors: Survivors,
     segment: Segment,
+    /// By rank.
+    processes: Vec<RankProcess>,
     path: PathBuf,
 }
 
@@ -128,12 +133,12 @@ impl<'g> ShrinkCall<'g> {
             is_over
         });
         match joined {
-            Ok((segment, file)) => {
+            Ok(Meeting { segment, processes, file }) => {
                 // All have mapped it, so nobody comes any more. Nobody else would remove the file of a rank that is killed later: no other
                 // group meets at this name. If it cannot be removed, it stays, and takes part of the memory until somebody removes it.
                 drop(file);
                 if self.agreement.connect(&survivors) {
-                    (self.met, self.fault) = (Some(Met { survivors, segment, path }), None);
+                    (self.met, self.fault) = (Some(Met { survivors, segment, processes, path }), None);
                 }
             }
             Err(why) if !is_over => {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::Settings;
 use super::arm;
 use super::heartbeat::Watch;
+use super::process::RankProcess;
 use super::segment::{Line, Segment};
 use super::sync::{self, Ordering};
 use crate::call::Call;
@@ -38,6 +39,8 @@ pub(super) struct Waiting {
     /// Whether this rank rests between looks.
     rests: bool,
     settings: Settings,
+    /// By rank.
+    processes: Vec<RankProcess>,
     /// Time of this rank's last sign of life, in ms.
     clock_ms: Arc<AtomicU64>,
     pub(super) recorder: Recorder,
@@ -68,17 +71,18 @@ fn has_reached(count: u32, wanted: u32) -> bool {
 }
 
 impl Waiting {
-    /// Bounds of a rank whose group has so many ranks on so many cores.
+    /// Bounds of a rank whose group has these processes on so many cores.
     pub(super) fn new(
         rank: usize,
-        ranks: usize,
+        processes: Vec<RankProcess>,
         cores: usize,
         settings: Settings,
         clock_ms: Arc<AtomicU64>,
     ) -> Self {
+        let ranks = processes.len();
         let shares_cores = ranks > cores;
         let rests = !shares_cores && arm::can_rest();
-        Self { shares_cores, rests, settings, clock_ms, recorder: Recorder::new(rank, ranks) }
+        Self { shares_cores, rests, settings, processes, clock_ms, recorder: Recorder::new(rank, ranks) }
     }
 
     /// Time since the group was joined, in ms, without a look at the clock: that of the last sign of life.
@@ -89,6 +93,11 @@ impl Waiting {
 
     pub(super) fn settings(&self) -> Settings {
         self.settings
+    }
+
+    /// Begins to watch a rank.
+    pub(super) fn watch(&self, segment: &Segment, rank: usize, now: Ticks) -> Watch {
+        Watch::new(self.processes[rank].clone(), segment.pulse(rank), now)
     }
 
     /// Whether there are more ranks than cores, as far as this rank sees.
@@ -196,7 +205,7 @@ impl Waiting {
 
     fn sleep_until_any(&self, awaited: &[&Awaited<'_>], start: Ticks) -> Result<(), CollectiveError> {
         let now = Ticks::now();
-        let watch = |of: &&Awaited<'_>| Watch::new(of.segment.pulse(of.rank), now);
+        let watch = |of: &&Awaited<'_>| self.watch(of.segment, of.rank, now);
         let mut watches: Vec<Watch> = awaited.iter().map(watch).collect();
         while !awaited.iter().any(|awaited| awaited.has_come()) {
             sleep_until_raised(awaited[0]);
@@ -220,16 +229,12 @@ impl Waiting {
             return Ok(());
         }
         let pulse = awaited.segment.pulse(awaited.rank);
-        let cause = if watch.has_left(pulse) {
-            FailureCause::Left
-        } else if watch.is_silent(pulse, now, self.settings.silence) {
-            FailureCause::Silent(self.settings.silence)
-        } else if now.since(start) >= self.settings.deadline {
-            FailureCause::Late(self.settings.deadline)
-        } else {
+        let is_late = now.since(start) >= self.settings.deadline;
+        let late = is_late.then_some(FailureCause::Late(self.settings.deadline));
+        let Some(cause) = watch.absence(pulse, now, self.settings.silence).or(late) else {
             return check_group(awaited.segment, awaited.call);
         };
-        // It may have come just before it left.
+        // It may have come just before it left or ended.
         if awaited.has_come() {
             return Ok(());
         }
