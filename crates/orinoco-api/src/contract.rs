@@ -11,14 +11,14 @@ use crate::{
     BenchReport, BoardProfileList, BoardProfileReport, BoardRecording, BoardReport, CAMERAS_SCHEMA,
     CHECKS_SCHEMA, CLUSTER_KEY_SCHEMA, CLUSTER_LIST_SCHEMA, CLUSTER_MODELS_SCHEMA, CODES_SCHEMA, CameraList,
     CheckList, ClusterKey, ClusterList, ClusterModels, CodeList, DESCRIPTION_SCHEMA, DOCTOR_SCHEMA,
-    DUMP_SCHEMA, DescriptionReport, DoctorReport, Dump, ERROR_SCHEMA, EVAL_SCHEMA, EVENT_SCHEMA, ErrorReport,
-    EvalReport, EventJson, FLIGHT_RECORD_SCHEMA, FlightRecordJson, GRAPH_BENCH_SCHEMA, GraphBench,
-    HEALTH_SCHEMA, Health, LINKS_SCHEMA, LinksReport, MEMORY_BENCH_SCHEMA, MEMORY_SCHEMA, MODEL_CARD_SCHEMA,
-    MODEL_COMPARISON_SCHEMA, MODEL_SCHEMA, MODELS_SCHEMA, MemoryBench, MemoryReport, ModelCard,
-    ModelComparison, ModelDetails, ModelList, PERF_SCHEMA, PREPROCESS_BENCH_SCHEMA, PULL_SCHEMA, PerfReport,
-    PreprocessBench, PullReport, RECORDING_INDEX_SCHEMA, RECORDING_SCHEMA, RECORDING_TIMELINE_SCHEMA,
-    RESULT_SCHEMA, RecordingIndexEntry, RecordingManifest, RecordingTimelineEntry, ResultLine, STATUS_SCHEMA,
-    SUMMARY_SCHEMA, Status, Summary,
+    DUMP_SCHEMA, DescriptionReport, DoctorReport, Dump, ERROR_SCHEMA, EVAL_SCHEMA, EVENT_SCHEMA,
+    EXPLANATION_SCHEMA, ErrorReport, EvalReport, EventJson, ExplanationJson, FLIGHT_RECORD_SCHEMA,
+    FlightRecordJson, GRAPH_BENCH_SCHEMA, GraphBench, HEALTH_SCHEMA, Health, LINKS_SCHEMA, LinksReport,
+    MEMORY_BENCH_SCHEMA, MEMORY_SCHEMA, MODEL_CARD_SCHEMA, MODEL_COMPARISON_SCHEMA, MODEL_SCHEMA,
+    MODELS_SCHEMA, MemoryBench, MemoryReport, ModelCard, ModelComparison, ModelDetails, ModelList,
+    PERF_SCHEMA, PREPROCESS_BENCH_SCHEMA, PULL_SCHEMA, PerfReport, PreprocessBench, PullReport,
+    RECORDING_INDEX_SCHEMA, RECORDING_SCHEMA, RECORDING_TIMELINE_SCHEMA, RESULT_SCHEMA, RecordingIndexEntry,
+    RecordingManifest, RecordingTimelineEntry, ResultLine, STATUS_SCHEMA, SUMMARY_SCHEMA, Status, Summary,
 };
 
 /// Serialised contract: one kind of JSON object that Orinoco prints or writes.
@@ -35,7 +35,7 @@ pub struct Contract {
 }
 
 /// All contracts.
-pub const CONTRACTS: [Contract; 39] = [
+pub const CONTRACTS: [Contract; 40] = [
     contract::<ResultLine>(RESULT_SCHEMA, "`orinoco run`, `orinoco infer`, sinks of kind `jsonl`"),
     contract::<Summary>(SUMMARY_SCHEMA, "`orinoco run`, `orinocod`"),
     contract::<ErrorReport>(ERROR_SCHEMA, "every command that fails"),
@@ -95,6 +95,10 @@ pub const CONTRACTS: [Contract; 39] = [
     unnamed::<FlightRecordJson>(
         FLIGHT_RECORD_SCHEMA,
         "`orinoco_recent` of the C library, `group.recent()` in Python",
+    ),
+    unnamed::<ExplanationJson>(
+        EXPLANATION_SCHEMA,
+        "`orinoco_explain` of the C library, `group.explain()` in Python",
     ),
 ];
 

@@ -2,7 +2,7 @@
 //! version, fields are only added.
 //!
 //! Programs with few dependencies turn the feature `schemas` off: what is left are the contracts of `orinoco-helper`, of
-//! recordings and of flight records, as plain types that need serde only.
+//! recordings, and of the flight records and explanations of collective operations, as plain types that need serde only.
 //!
 //! Read first: [`ResultLine`], [`Summary`], and the list [`CONTRACTS`].
 
@@ -25,6 +25,7 @@ mod doctor;
 mod energy;
 #[cfg(feature = "schemas")]
 mod eval;
+mod explanation;
 #[cfg(feature = "schemas")]
 mod fault;
 mod flight_record;
@@ -85,6 +86,7 @@ pub use eval::{
     ClassFigures, EVAL_SCHEMA, EvalFigures, EvalReport, EvalResult, ImageDifference, SequenceFigures,
     TrackingFigures,
 };
+pub use explanation::{AlgorithmCandidateJson, EXPLANATION_SCHEMA, ExplanationJson, MeasuredTimesJson};
 #[cfg(feature = "schemas")]
 pub use fault::{ERROR_SCHEMA, ErrorReport, Fault};
 pub use flight_record::{

@@ -7,8 +7,9 @@ use std::path::PathBuf;
 use orinoco_api::helper::{Answer, ClockState, ModeState, PowerState, Refusal, RefusalReason, Request};
 use orinoco_api::helper::{SavedClock, SavedState};
 use orinoco_api::{
-    CONTRACTS, Contract, FlightRecordJson, LongestWaitJson, OperationJson, OperationStateJson, RankWaitsJson,
-    RecordingIndexEntry, RecordingManifest, RecordingTimelineEntry, ResultLine, Summary,
+    AlgorithmCandidateJson, CONTRACTS, Contract, ExplanationJson, FlightRecordJson, LongestWaitJson,
+    MeasuredTimesJson, OperationJson, OperationStateJson, RankWaitsJson, RecordingIndexEntry,
+    RecordingManifest, RecordingTimelineEntry, ResultLine, Summary,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -277,4 +278,35 @@ fn flight_records_keep_their_bytes() {
     assert_eq!(serde_json::from_str::<Value>(expected).expect("JSON").to_string(), expected);
     let empty = FlightRecordJson { failure: None, operations: vec![], rank: 0, waits: vec![] };
     check_bytes("orinoco.flight-record/1", &empty, r#"{"failure":null,"operations":[],"rank":0,"waits":[]}"#);
+}
+
+#[test]
+fn explanations_keep_their_bytes() {
+    let candidate = AlgorithmCandidateJson {
+        algorithm: "two-shot".into(),
+        predicted_after_barrier_us: 61.5,
+        predicted_at_once_us: 48.0,
+    };
+    let explanation = |measured| ExplanationJson {
+        algorithm: "two-shot".into(),
+        bound_us: 20.25,
+        bytes: 4000,
+        candidates: vec![candidate.clone()],
+        data_type: "f32".into(),
+        measured,
+        operation: "all_reduce".into(),
+        ranks: 2,
+    };
+    let times = MeasuredTimesJson { bound_share: Some(0.405), calls: 3, last_us: 55.0, median_us: 50.0 };
+    let check = |measured, expected: &str| {
+        let start = r#"{"algorithm":"two-shot","bound_us":20.25,"bytes":4000,"candidates":[{"algorithm":"two-shot","predicted_after_barrier_us":61.5,"predicted_at_once_us":48.0}],"data_type":"f32","measured":"#;
+        let end = r#","operation":"all_reduce","ranks":2}"#;
+        check_bytes("orinoco.explanation/1", &explanation(measured), &format!("{start}{expected}{end}"));
+    };
+    check(Some(times), r#"{"bound_share":0.405,"calls":3,"last_us":55.0,"median_us":50.0}"#);
+    check(
+        Some(MeasuredTimesJson { bound_share: None, ..times }),
+        r#"{"bound_share":null,"calls":3,"last_us":55.0,"median_us":50.0}"#,
+    );
+    check(None, "null");
 }
