@@ -93,14 +93,114 @@
 #define ORINOCO_NO_COLOR -1
 
 /*
- Format of a flight record: a table for people.
+ Format of a flight record or an explanation: a table for people.
  */
 #define ORINOCO_TEXT 0
 
 /*
- Format of a flight record: one JSON object.
+ Format of a flight record or an explanation: one JSON object.
  */
 #define ORINOCO_JSON 1
+
+/*
+ Operation: `orinoco_barrier`.
+ */
+#define ORINOCO_BARRIER 0
+
+/*
+ Operation: `orinoco_broadcast`.
+ */
+#define ORINOCO_BROADCAST 1
+
+/*
+ Operation: `orinoco_reduce`.
+ */
+#define ORINOCO_REDUCE 2
+
+/*
+ Operation: `orinoco_all_reduce`.
+ */
+#define ORINOCO_ALL_REDUCE 3
+
+/*
+ Operation: `orinoco_all_gather`.
+ */
+#define ORINOCO_ALL_GATHER 4
+
+/*
+ Operation: `orinoco_reduce_scatter`.
+ */
+#define ORINOCO_REDUCE_SCATTER 5
+
+/*
+ Operation: `orinoco_scatter`.
+ */
+#define ORINOCO_SCATTER 6
+
+/*
+ Operation: `orinoco_gather`.
+ */
+#define ORINOCO_GATHER 7
+
+/*
+ Operation: `orinoco_all_to_all`.
+ */
+#define ORINOCO_ALL_TO_ALL 8
+
+/*
+ Algorithm: each rank sends all it has to every rank that needs it, at once. The fastest one for short vectors.
+ */
+#define ORINOCO_DIRECT 1
+
+/*
+ Algorithm: a direct reduce-scatter, then a direct all-gather.
+ */
+#define ORINOCO_TWO_SHOT 2
+
+/*
+ Algorithm: each rank passes blocks to the next one.
+ */
+#define ORINOCO_RING 3
+
+/*
+ Algorithm: partners at distance 1, 2, 4, ... exchange all they have.
+ */
+#define ORINOCO_RECURSIVE_DOUBLING 4
+
+/*
+ Algorithm: partners at distance 1, 2, 4, ... exchange half of what remains, and then return the results.
+ */
+#define ORINOCO_HALVING_DOUBLING 5
+
+/*
+ Algorithm: a binomial tree.
+ */
+#define ORINOCO_BINOMIAL_TREE 6
+
+/*
+ Algorithm: two binary trees, each with half of the vector.
+ */
+#define ORINOCO_DOUBLE_BINARY_TREE 7
+
+/*
+ Algorithm: from rank to rank, in pieces.
+ */
+#define ORINOCO_CHAIN 8
+
+/*
+ Algorithm: blocks at distance 1, 2, 4, ..., for any number of ranks.
+ */
+#define ORINOCO_BRUCK 9
+
+/*
+ Algorithm: one message at a time on each link.
+ */
+#define ORINOCO_PAIRWISE 10
+
+/*
+ Algorithm: first among the ranks of a machine, then between machines, then among the ranks of a machine.
+ */
+#define ORINOCO_TWO_LEVEL 11
 
 /*
  Status of a call.
@@ -154,7 +254,7 @@ typedef struct OrinocoGroup OrinocoGroup;
 typedef struct OrinocoWork OrinocoWork;
 
 /*
- Bounds and order of a group's operations. Zero stands for the usual value.
+ Settings of a group. Zero stands for the usual value. All ranks give equal ones, apart from the times.
  */
 typedef struct OrinocoSettings {
   /*
@@ -174,6 +274,33 @@ typedef struct OrinocoSettings {
    the same.
    */
   bool plaintext_messages;
+  /*
+   Whether ranks measure their links when all have joined, to choose algorithms by them, as `orinoco_tune` does. Refused over shared
+   memory, which has one algorithm for each operation.
+   */
+  bool tune;
+  /*
+   Whether all ranks that are left after a failure, and that reach more than half of the ranks, return the same: all the result, or all
+   an error. It adds two barriers to every operation. Refused over shared memory, which has no such agreement.
+   */
+  bool uniform;
+  /*
+   Whether `witness` is a rank.
+   */
+  bool has_witness;
+  /*
+   TCP connections for the messages between two ranks, 1 to 8; usually 1. Over other transports, it is without effect.
+   */
+  uint16_t tcp_connections;
+  /*
+   Algorithm of every operation that has it: ORINOCO_DIRECT or one of those after it. Usually each is chosen by size, or by measured times if
+   the group is tuned. Without `fast`, reductions do not use one that combines values in another order. Refused over shared memory.
+   */
+  uint32_t algorithm;
+  /*
+   With `has_witness`: the rank of a uniform group with which exactly half of the ranks is enough.
+   */
+  size_t witness;
 } OrinocoSettings;
 
 #ifdef __cplusplus
@@ -207,6 +334,27 @@ OrinocoStatus orinoco_join_tcp(const char *rendezvous, const char *key_file, siz
 OrinocoStatus orinoco_join_tcp_plaintext(const char *rendezvous, size_t rank, size_t ranks, const struct OrinocoSettings *settings, struct OrinocoGroup **group);
 
 /*
+ Joins a group of ranks over RDMA (RoCE v2). They join over TCP, with `rendezvous` and `key_file` as for `orinoco_join_tcp`, and are
+ authenticated; after that, vectors are neither encrypted nor authenticated. Needs libibverbs and an RDMA device on every rank's machine.
+ The error says what is missing.
+
+ `device` is the name of the RDMA device, as `rdma link` lists it. With NULL, it is the one that has this rank's addresses of the TCP
+ connections. `settings` may be NULL. The group is to be left by `orinoco_leave`. It cannot be split or shrunk.
+ */
+OrinocoStatus orinoco_join_rdma(const char *rendezvous, const char *key_file, const char *device, size_t rank, size_t ranks, const struct OrinocoSettings *settings, struct OrinocoGroup **group);
+
+/*
+ Joins a group of ranks through memory that all can map, at `path`: a PCI BAR that boards share
+ (`/sys/bus/pci/devices/0000:01:00.0/resource2`, or `resource2_wc`, which combines writes), or a file. One that does not exist is made by
+ rank 0, and removed when all have joined. One group at a time can use the memory. Ranks are authenticated when they join; after
+ that, messages are not encrypted.
+
+ `key_file` is a file with the key of the group, which `orinoco_make_key` makes. It may be NULL with an ordinary file: then ranks are not
+ authenticated. `settings` may be NULL. The group is to be left by `orinoco_leave`. It cannot be split or shrunk.
+ */
+OrinocoStatus orinoco_join_pcie(const char *path, const char *key_file, size_t rank, size_t ranks, const struct OrinocoSettings *settings, struct OrinocoGroup **group);
+
+/*
  Makes a key for a group, in a new file that only this user can read. Every rank needs a copy of it.
  */
 OrinocoStatus orinoco_make_key(const char *key_file);
@@ -215,7 +363,7 @@ OrinocoStatus orinoco_make_key(const char *key_file);
  Makes groups of a group's ranks, as MPI_Comm_split does. Ranks that name the same color, from 0 to 2^32 - 1, form one, in the order
  of their keys and then of their ranks. A rank with the color ORINOCO_NO_COLOR belongs to none, and gets NULL. All ranks must call
  it. The new group is independent, and to be left by `orinoco_leave`. Making it takes about as long as joining: make it
- once, and use it again and again.
+ once, and use it again and again. Groups over RDMA and PCIe cannot be split.
  */
 OrinocoStatus orinoco_split(const struct OrinocoGroup *group, int64_t color, int32_t key, struct OrinocoGroup **part);
 
@@ -223,7 +371,8 @@ OrinocoStatus orinoco_split(const struct OrinocoGroup *group, int64_t color, int
  Makes a group of the ranks that are left after a failure, as ncclCommShrink does, in the order of their ranks in `group`. All ranks
  that are left must call it, usually after an operation has failed. Ranks that have ended or left, give no signs of life or were too
  late for an operation are left out. All ranks that are left get the same group, or an error. A group is shrunk once; after that,
- leave it by `orinoco_leave`. The new group is independent, has the settings of the old one, and is to be left by itself.
+ leave it by `orinoco_leave`. The new group is independent, has the settings of the old one, and is to be left by itself. Groups over
+ RDMA and PCIe cannot be shrunk.
 
  ORINOCO_JOIN_FAILED: not all ranks that give signs of life called it before the deadline of the settings, or they could not connect;
  it can be called again then. It cannot be called again if the other ranks go on without this one, or if it has returned a group.
@@ -256,6 +405,14 @@ const char *orinoco_last_error(void);
 int32_t orinoco_last_error_rank(void);
 
 /*
+ Measures the links of a group, its copies and its reductions, and chooses algorithms by them from now on. All ranks must call it. It
+ takes some tenths of a second. Results have the same bits as before, unless the group is `fast`. Groups of more than 16 ranks keep
+ their choices by size, and ORINOCO_OK is returned. A group over shared memory has one algorithm for each operation:
+ ORINOCO_INVALID_ARGUMENT.
+ */
+OrinocoStatus orinoco_tune(const struct OrinocoGroup *group);
+
+/*
  Writes the flight record of this rank to `buffer`, of `capacity` bytes, as a string that ends with a null character: the last 64
  operations, how long each waited, for which rank longest, and the waits for each rank. After a failure, the last operation is the
  one that failed, and the rank it waited for longest is the late one.
@@ -270,6 +427,23 @@ int32_t orinoco_last_error_rank(void);
  `waited_ms`. A wait has `count`, `waited_ms` and `longest_ms`.
  */
 OrinocoStatus orinoco_recent(const struct OrinocoGroup *group, uint32_t format, char *buffer, size_t capacity, size_t *length);
+
+/*
+ Writes the reasons for the choice of an operation's algorithm in a group that is tuned (by `orinoco_tune`, or the setting `tune`), as
+ `orinoco_recent` writes a flight record: the algorithm that is used, the predicted times of all that could be, the least time that
+ the links allow, and the times of the calls so far at this rank.
+
+ `operation` is ORINOCO_BARRIER or one of those after it. `count` is the number of elements as in the function of that operation, and `root`
+ its root; both are without effect where the function has none. The functions with a count for each rank are explained if all counts
+ are equal. The largest vector of a rank has at most 64 GiB. The function does not wait for other ranks.
+
+ The object has the keys `operation`, `data_type`, `bytes` (of the largest vector), `ranks`, `algorithm` (the one that is used),
+ `candidates` (the fastest one first), `bound_us` (the least time) and `measured`. A candidate has `algorithm`, `predicted_at_once_us`
+ (if all ranks begin at once) and `predicted_after_barrier_us` (in a benchmark that times each call after a barrier). `measured` is
+ null if there was no such call, or an object with `calls`, `last_us`, `median_us` and `bound_share` (the least time divided by the
+ median).
+ */
+OrinocoStatus orinoco_explain(const struct OrinocoGroup *group, uint32_t operation, size_t count, uint32_t data_type, size_t root, uint32_t format, char *buffer, size_t capacity, size_t *length);
 
 /*
  Waits until an operation that was started in the background has ended, and returns its status. `work` is not valid after that.

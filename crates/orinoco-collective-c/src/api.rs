@@ -6,22 +6,15 @@
 )]
 
 use std::ffi::{c_char, c_void};
-use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
 use std::ptr::null_mut;
-use std::time::Duration;
 
 use half::{bf16, f16};
-use orinoco_collective::{
-    CollectiveError, DataType, FlightRecord, GroupKey, MessageSettings, Order, ReduceOp, Rendezvous,
-    Security, Settings, SharedPorts, ShmGroup, TcpGroup, TcpSettings,
-};
+use orinoco_collective::{CollectiveError, DataType, ReduceOp};
 
 use crate::fault::{Fault, OrinocoStatus, last_message, last_rank, status};
-use crate::group::AnyGroup;
-pub use crate::group::{OrinocoGroup, OrinocoWork};
-use crate::record;
-use crate::vectors::{Vector, at, check_list, count_list, text, vector_list, write_text};
+use crate::group::{AnyGroup, OrinocoGroup, OrinocoWork};
+use crate::vectors::{Vector, at, check_list, count_list, give, vector_list, write_text};
+use crate::{explanation, record};
 
 /// Data type: IEEE 754 single precision.
 pub const ORINOCO_F32: u32 = 0;
@@ -98,9 +91,7 @@ macro_rules! typed {
                 type $element = u64;
                 $block
             }
-            other => {
-                Err(Fault::argument(format!("{other} is no data type; see ORINOCO_F32 and those after it")))
-            }
+            other => Err(no_data_type(other)),
         }
     };
 }
@@ -128,113 +119,13 @@ macro_rules! quantized {
     };
 }
 
-/// Bounds and order of a group's operations. Zero stands for the usual value.
-#[repr(C)]
-#[derive(Debug, Clone, Copy, Default)]
-pub struct OrinocoSettings {
-    /// Longest wait for a rank that gives signs of life, in ms; usually 60,000.
-    pub deadline_ms: u64,
-    /// Time without a sign of life after which a rank counts as dead, in ms; usually 500.
-    pub silence_ms: u64,
-    /// Whether reductions may combine values in any order. If not, a result has the same bits for every size, algorithm and transport.
-    pub fast: bool,
-    /// Whether messages over TCP are not encrypted where ranks have a key: for networks that nobody else can reach. Ranks are authenticated all
-    /// the same.
-    pub plaintext_messages: bool,
-}
-
-/// Joins a group of ranks on one machine, over shared memory, through a file in /dev/shm that all name. Returns when all have
-/// joined. `settings` may be NULL. The group is to be left by `orinoco_leave`.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn orinoco_join_shm(
-    path: *const c_char,
-    rank: usize,
-    ranks: usize,
-    settings: *const OrinocoSettings,
-    group: *mut *mut OrinocoGroup,
-) -> OrinocoStatus {
-    status(|| {
-        // SAFETY: the caller's pointers are what their types say.
-        let (path, settings) = unsafe { (text(path, "the path")?, settings.as_ref()) };
-        let messages = messages(settings);
-        let (deadline, silence) = (messages.deadline, messages.silence);
-        let settings = Settings { deadline, silence, ..Settings::default() };
-        let joined = AnyGroup::Shm(Box::new(ShmGroup::join(Path::new(&path), rank, ranks, settings)?));
-        // SAFETY: as above.
-        unsafe { give(group, OrinocoGroup::new(joined), "the place for the group") }
-    })
-}
-
-/// Joins a group of ranks on any machines, over TCP, authenticated and, by default, encrypted. Returns when all have joined.
-///
-/// `rendezvous` is one of:
-/// - `file:PATH`, for ranks of one machine;
-/// - `IP:PORT`, the address of rank 0;
-/// - `IP:PORT,IP:PORT,...`, the addresses of all ranks, in order;
-/// - `shared:GROUP@SOCKET,IP:PORT,IP:PORT,...`, to use the ports of the daemons. GROUP is the name of the group, SOCKET this board's
-///   `program_socket`, and each IP:PORT the daemon of one rank's board, in the order of ranks.
-///
-/// `key_file` is a file with the key of the group, which `orinoco_make_key` makes. It may be NULL with `file:PATH`, where rank 0 makes
-/// a key. `settings` may be NULL. The group is to be left by `orinoco_leave`.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn orinoco_join_tcp(
-    rendezvous: *const c_char,
-    key_file: *const c_char,
-    rank: usize,
-    ranks: usize,
-    settings: *const OrinocoSettings,
-    group: *mut *mut OrinocoGroup,
-) -> OrinocoStatus {
-    status(|| {
-        // SAFETY: the caller's pointers are what their types say.
-        let (rendezvous, settings) = unsafe { (text(rendezvous, "the rendezvous")?, settings.as_ref()) };
-        let security = if key_file.is_null() {
-            Security::FileKey
-        } else {
-            // SAFETY: as above.
-            let key_file = unsafe { text(key_file, "the key file")? };
-            Security::GroupKey(GroupKey::read(Path::new(&key_file))?)
-        };
-        // SAFETY: as above.
-        unsafe { join_tcp(&rendezvous, security, rank, ranks, settings, group) }
-    })
-}
-
-/// Joins a group of ranks on one machine, over TCP, without authentication and encryption. Otherwise as `orinoco_join_tcp`.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn orinoco_join_tcp_plaintext(
-    rendezvous: *const c_char,
-    rank: usize,
-    ranks: usize,
-    settings: *const OrinocoSettings,
-    group: *mut *mut OrinocoGroup,
-) -> OrinocoStatus {
-    status(|| {
-        // SAFETY: the caller's pointers are what their types say.
-        unsafe {
-            let rendezvous = text(rendezvous, "the rendezvous")?;
-            join_tcp(&rendezvous, Security::Plaintext, rank, ranks, settings.as_ref(), group)
-        }
-    })
-}
-
-/// Makes a key for a group, in a new file that only this user can read. Every rank needs a copy of it.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn orinoco_make_key(key_file: *const c_char) -> OrinocoStatus {
-    status(|| {
-        // SAFETY: the caller's pointer is what its type says.
-        let path = unsafe { text(key_file, "the key file")? };
-        Ok(GroupKey::generate()?.write(Path::new(&path))?)
-    })
-}
-
 /// Color of a rank that takes no part in a split.
 pub const ORINOCO_NO_COLOR: i64 = -1;
 
 /// Makes groups of a group's ranks, as MPI_Comm_split does. Ranks that name the same color, from 0 to 2^32 - 1, form one, in the order
 /// of their keys and then of their ranks. A rank with the color ORINOCO_NO_COLOR belongs to none, and gets NULL. All ranks must call
 /// it. The new group is independent, and to be left by `orinoco_leave`. Making it takes about as long as joining: make it
-/// once, and use it again and again.
+/// once, and use it again and again. Groups over RDMA and PCIe cannot be split.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn orinoco_split(
     group: *const OrinocoGroup,
@@ -264,7 +155,8 @@ pub unsafe extern "C" fn orinoco_split(
 /// Makes a group of the ranks that are left after a failure, as ncclCommShrink does, in the order of their ranks in `group`. All ranks
 /// that are left must call it, usually after an operation has failed. Ranks that have ended or left, give no signs of life or were too
 /// late for an operation are left out. All ranks that are left get the same group, or an error. A group is shrunk once; after that,
-/// leave it by `orinoco_leave`. The new group is independent, has the settings of the old one, and is to be left by itself.
+/// leave it by `orinoco_leave`. The new group is independent, has the settings of the old one, and is to be left by itself. Groups over
+/// RDMA and PCIe cannot be shrunk.
 ///
 /// ORINOCO_JOIN_FAILED: not all ranks that give signs of life called it before the deadline of the settings, or they could not connect;
 /// it can be called again then. It cannot be called again if the other ranks go on without this one, or if it has returned a group.
@@ -324,9 +216,21 @@ pub extern "C" fn orinoco_last_error_rank() -> i32 {
     last_rank()
 }
 
-/// Format of a flight record: a table for people.
+/// Measures the links of a group, its copies and its reductions, and chooses algorithms by them from now on. All ranks must call it. It
+/// takes some tenths of a second. Results have the same bits as before, unless the group is `fast`. Groups of more than 16 ranks keep
+/// their choices by size, and ORINOCO_OK is returned. A group over shared memory has one algorithm for each operation:
+/// ORINOCO_INVALID_ARGUMENT.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn orinoco_tune(group: *const OrinocoGroup) -> OrinocoStatus {
+    status(|| {
+        // SAFETY: the caller's pointer is what its type says.
+        unsafe { at(group, "the group")? }.tune()
+    })
+}
+
+/// Format of a flight record or an explanation: a table for people.
 pub const ORINOCO_TEXT: u32 = 0;
-/// Format of a flight record: one JSON object.
+/// Format of a flight record or an explanation: one JSON object.
 pub const ORINOCO_JSON: u32 = 1;
 
 /// Writes the flight record of this rank to `buffer`, of `capacity` bytes, as a string that ends with a null character: the last 64
@@ -352,24 +256,47 @@ pub unsafe extern "C" fn orinoco_recent(
     status(|| {
         // SAFETY: the caller's pointer is what its type says.
         let group = unsafe { at(group, "the group") }?;
-        if length.is_null() {
-            return Err(Fault::argument("the place for the length is NULL"));
-        }
-        let describe: fn(&FlightRecord) -> String = match format {
-            ORINOCO_TEXT => FlightRecord::to_string,
-            ORINOCO_JSON => record::json,
-            other => {
-                return Err(Fault::argument(format!(
-                    "{other} is no format; expected ORINOCO_TEXT or ORINOCO_JSON"
-                )));
-            }
-        };
-        let record = describe(&group.recent()?);
+        let describe = formatter(format, record::json)?;
         // SAFETY: the caller's buffer has as many bytes as it says.
-        unsafe { write_text(&record, buffer, capacity) }?;
-        // SAFETY: the caller's pointer is what its type says, and it is not NULL.
-        unsafe { length.write(record.len()) };
-        Ok(())
+        unsafe { give_text(|| Ok(describe(&group.recent()?)), buffer, capacity, length) }
+    })
+}
+
+/// Writes the reasons for the choice of an operation's algorithm in a group that is tuned (by `orinoco_tune`, or the setting `tune`), as
+/// `orinoco_recent` writes a flight record: the algorithm that is used, the predicted times of all that could be, the least time that
+/// the links allow, and the times of the calls so far at this rank.
+///
+/// `operation` is ORINOCO_BARRIER or one of those after it. `count` is the number of elements as in the function of that operation, and `root`
+/// its root; both are without effect where the function has none. The functions with a count for each rank are explained if all counts
+/// are equal. The largest vector of a rank has at most 64 GiB. The function does not wait for other ranks.
+///
+/// The object has the keys `operation`, `data_type`, `bytes` (of the largest vector), `ranks`, `algorithm` (the one that is used),
+/// `candidates` (the fastest one first), `bound_us` (the least time) and `measured`. A candidate has `algorithm`, `predicted_at_once_us`
+/// (if all ranks begin at once) and `predicted_after_barrier_us` (in a benchmark that times each call after a barrier). `measured` is
+/// null if there was no such call, or an object with `calls`, `last_us`, `median_us` and `bound_share` (the least time divided by the
+/// median).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn orinoco_explain(
+    group: *const OrinocoGroup,
+    operation: u32,
+    count: usize,
+    data_type: u32,
+    root: usize,
+    format: u32,
+    buffer: *mut c_char,
+    capacity: usize,
+    length: *mut usize,
+) -> OrinocoStatus {
+    status(|| {
+        // SAFETY: the caller's pointer is what its type says.
+        let group = unsafe { at(group, "the group") }?;
+        check_rank(group, root)?;
+        let data_type = DataType::ALL.get(data_type as usize).ok_or_else(|| no_data_type(data_type))?;
+        let collective = explanation::collective(operation, count, *data_type, root, group.ranks())?;
+        let describe = formatter(format, explanation::json)?;
+        let explain = || Ok(describe(&group.explain(collective, *data_type)?));
+        // SAFETY: the caller's buffer has as many bytes as it says.
+        unsafe { give_text(explain, buffer, capacity, length) }
     })
 }
 
@@ -923,71 +850,39 @@ unsafe fn run(
     unsafe { give(work, group.start(operation)?, "the place for the work") }
 }
 
-/// Gives the caller a pointer to a thing, which comes back once to be dropped.
+/// The function that describes a thing in a format.
+fn formatter<T: ToString>(format: u32, json: fn(&T) -> String) -> Result<fn(&T) -> String, Fault> {
+    match format {
+        ORINOCO_TEXT => Ok(T::to_string),
+        ORINOCO_JSON => Ok(json),
+        other => Err(Fault::argument(format!("{other} is no format; expected ORINOCO_TEXT or ORINOCO_JSON"))),
+    }
+}
+
+/// Gives the caller as much of a text as fits its buffer, and the length of the whole text.
 ///
 /// # Safety
-/// `place` is null or a place for a pointer.
-unsafe fn give<T>(place: *mut *mut T, thing: T, what: &str) -> Result<(), Fault> {
-    if place.is_null() {
-        return Err(Fault::argument(format!("{what} is NULL")));
+/// There must be as many bytes in the buffer as it says, which nobody else reads or changes, and `length` must be null or a place for a
+/// number.
+unsafe fn give_text(
+    describe: impl FnOnce() -> Result<String, Fault>,
+    buffer: *mut c_char,
+    capacity: usize,
+    length: *mut usize,
+) -> Result<(), Fault> {
+    if length.is_null() {
+        return Err(Fault::argument("the place for the length is NULL"));
     }
+    let text = describe()?;
+    // SAFETY: the caller's.
+    unsafe { write_text(&text, buffer, capacity) }?;
     // SAFETY: the caller's, and not null.
-    unsafe { place.write(Box::into_raw(Box::new(thing))) };
+    unsafe { length.write(text.len()) };
     Ok(())
 }
 
-/// # Safety
-/// `group` is null or a place for a pointer.
-unsafe fn join_tcp(
-    rendezvous: &str,
-    security: Security,
-    rank: usize,
-    ranks: usize,
-    settings: Option<&OrinocoSettings>,
-    group: *mut *mut OrinocoGroup,
-) -> Result<(), Fault> {
-    let settings = TcpSettings { security, messages: messages(settings) };
-    let joined = TcpGroup::join(&parse_rendezvous(rendezvous)?, rank, ranks, settings)?;
-    // SAFETY: the caller's.
-    unsafe { give(group, OrinocoGroup::new(AnyGroup::Tcp(Box::new(joined))), "the place for the group") }
-}
-
-fn parse_rendezvous(text: &str) -> Result<Rendezvous, Fault> {
-    if let Some(path) = text.strip_prefix("file:") {
-        return Ok(Rendezvous::File(PathBuf::from(path)));
-    }
-    let fault = || {
-        Fault::argument(format!(
-            "the rendezvous \"{text}\" is neither file:PATH nor IP:PORT nor a list of these nor shared:GROUP@SOCKET,IP:PORT,..."
-        ))
-    };
-    let addresses = |list: &str| -> Result<Vec<SocketAddr>, Fault> {
-        list.split(',').map(|address| address.trim().parse().map_err(|_| fault())).collect()
-    };
-    if let Some(rest) = text.strip_prefix("shared:") {
-        let (port, list) = rest.split_once(',').ok_or_else(fault)?;
-        let (group, socket) = port.split_once('@').ok_or_else(fault)?;
-        let (group, socket) = (group.to_owned(), PathBuf::from(socket));
-        return Ok(Rendezvous::SharedPorts(SharedPorts { group, addresses: addresses(list)?, socket }));
-    }
-    let addresses = addresses(text)?;
-    Ok(match addresses[..] {
-        [one] => Rendezvous::Address(one),
-        _ => Rendezvous::List(addresses),
-    })
-}
-
-fn messages(settings: Option<&OrinocoSettings>) -> MessageSettings {
-    let usual = MessageSettings::default();
-    let Some(settings) = settings else { return usual };
-    let millis = |value: u64, usual: Duration| if value == 0 { usual } else { Duration::from_millis(value) };
-    MessageSettings {
-        deadline: millis(settings.deadline_ms, usual.deadline),
-        silence: millis(settings.silence_ms, usual.silence),
-        order: if settings.fast { Order::Fast } else { Order::Reproducible },
-        tcp_encryption: !settings.plaintext_messages,
-        ..usual
-    }
+fn no_data_type(number: u32) -> Fault {
+    Fault::argument(format!("{number} is no data type; see ORINOCO_F32 and those after it"))
 }
 
 fn reduce_op(number: u32) -> Result<ReduceOp, Fault> {
@@ -1038,27 +933,3 @@ const _: () = {
     assert!(ORINOCO_MAX == ReduceOp::Max as u32);
     assert!(ORINOCO_AVERAGE == ReduceOp::Average as u32);
 };
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn each_form_of_a_rendezvous_is_read() {
-        let read = |text: &str| parse_rendezvous(text).map(|rendezvous| format!("{rendezvous:?}"));
-        for (text, expected) in [
-            ("file:/dev/shm/a", r#"File("/dev/shm/a")"#),
-            ("10.0.0.1:4712", "Address(10.0.0.1:4712)"),
-            ("10.0.0.1:4712, 10.0.0.2:4713", "List([10.0.0.1:4712, 10.0.0.2:4713])"),
-            (
-                "shared:training@/run/a.sock,10.0.0.1:4711,10.0.0.2:4711",
-                r#"SharedPorts(SharedPorts { group: "training", addresses: [10.0.0.1:4711, 10.0.0.2:4711], socket: "/run/a.sock" })"#,
-            ),
-        ] {
-            assert_eq!(read(text).ok().as_deref(), Some(expected));
-        }
-        for text in ["", "here", "shared:a@b", "shared:a,10.0.0.1:4711", "shared:a@b,here"] {
-            assert!(read(text).is_err(), "{text}");
-        }
-    }
-}

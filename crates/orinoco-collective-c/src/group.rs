@@ -1,10 +1,10 @@
-//! A group behind a pointer: one of shared memory or of TCP, called directly or through a queue.
+//! A group behind a pointer: one of any transport, called directly or through a queue.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use orinoco_collective::{
-    CollectiveError, Communicator, Element, FlightRecord, JoinError, Pending, QuantizedElement, Queue,
-    ReduceOp, ShmGroup, TcpGroup,
+    Collective, CollectiveError, Communicator, DataType, Element, Explanation, FlightRecord, PcieGroup,
+    Pending, QuantizedElement, Queue, RdmaGroup, ReduceOp, ShmGroup, TcpGroup,
 };
 
 use crate::fault::Fault;
@@ -34,6 +34,8 @@ enum State {
 pub(crate) enum AnyGroup {
     Shm(Box<ShmGroup>),
     Tcp(Box<TcpGroup>),
+    Rdma(Box<RdmaGroup>),
+    Pcie(Box<PcieGroup>),
 }
 
 impl OrinocoGroup {
@@ -68,6 +70,16 @@ impl OrinocoGroup {
     /// Returns the last operations of this rank, after all that were started.
     pub(crate) fn recent(&self) -> Result<FlightRecord, Fault> {
         self.run(|group| Ok(group.recent()))
+    }
+
+    /// Measures the links of the group, after all operations that were started, and chooses algorithms by them.
+    pub(crate) fn tune(&self) -> Result<(), Fault> {
+        self.run(|group| Ok(group.tune()))?
+    }
+
+    /// Explains the choice of the algorithm of an operation, after all that were started.
+    pub(crate) fn explain(&self, collective: Collective, data_type: DataType) -> Result<Explanation, Fault> {
+        self.run(move |group| Ok(group.explain(&collective, data_type)))?
     }
 
     /// Splits the group, after all operations that were started. `None` if this rank takes no part.
@@ -118,6 +130,8 @@ macro_rules! each {
         match $self {
             Self::Shm($group) => $call,
             Self::Tcp($group) => $call,
+            Self::Rdma($group) => $call,
+            Self::Pcie($group) => $call,
         }
     };
 }
@@ -137,17 +151,44 @@ impl AnyGroup {
         each!(self, group => group.recent())
     }
 
-    fn split(&mut self, color: Option<u32>, key: i32) -> Result<Option<Self>, JoinError> {
+    fn tune(&mut self) -> Result<(), Fault> {
         Ok(match self {
-            Self::Shm(group) => group.split(color, key)?.map(|group| Self::Shm(Box::new(group))),
-            Self::Tcp(group) => group.split(color, key)?.map(|group| Self::Tcp(Box::new(group))),
+            Self::Shm(_) => return Err(one_algorithm()),
+            Self::Tcp(group) => group.tune(None),
+            Self::Rdma(group) => group.tune(None),
+            Self::Pcie(group) => group.tune(None),
+        }?)
+    }
+
+    fn explain(&self, collective: &Collective, data_type: DataType) -> Result<Explanation, Fault> {
+        let explanation = match self {
+            Self::Shm(_) => return Err(one_algorithm()),
+            Self::Tcp(group) => group.explain(collective, data_type),
+            Self::Rdma(group) => group.explain(collective, data_type),
+            Self::Pcie(group) => group.explain(collective, data_type),
+        };
+        explanation.ok_or_else(|| {
+            Fault::argument(
+                "the group is not tuned: let all ranks tune it first, or join with the setting `tune`; groups of more than 16 ranks are never tuned",
+            )
         })
     }
 
-    fn shrink(&mut self) -> Result<Self, JoinError> {
+    fn split(&mut self, color: Option<u32>, key: i32) -> Result<Option<Self>, Fault> {
+        Ok(match self {
+            Self::Shm(group) => group.split(color, key)?.map(|group| Self::Shm(Box::new(group))),
+            Self::Tcp(group) => group.split(color, key)?.map(|group| Self::Tcp(Box::new(group))),
+            Self::Rdma(_) => return Err(cannot_be("RDMA", "split")),
+            Self::Pcie(_) => return Err(cannot_be("PCIe", "split")),
+        })
+    }
+
+    fn shrink(&mut self) -> Result<Self, Fault> {
         Ok(match self {
             Self::Shm(group) => Self::Shm(Box::new(group.shrink()?)),
             Self::Tcp(group) => Self::Tcp(Box::new(group.shrink()?)),
+            Self::Rdma(_) => return Err(cannot_be("RDMA", "shrunk")),
+            Self::Pcie(_) => return Err(cannot_be("PCIe", "shrunk")),
         })
     }
 
@@ -256,4 +297,14 @@ impl AnyGroup {
     pub(crate) fn recv<T: Element>(&mut self, from: usize, vector: &mut [T]) -> Outcome {
         each!(self, group => group.recv(from, vector))
     }
+}
+
+fn one_algorithm() -> Fault {
+    Fault::argument(
+        "a group over shared memory has one algorithm for each operation, so there is nothing to tune or to explain; join over TCP",
+    )
+}
+
+fn cannot_be(transport: &str, done: &str) -> Fault {
+    Fault::argument(format!("a group over {transport} cannot be {done}; join over TCP, or join a new group"))
 }

@@ -191,3 +191,16 @@ pub(crate) unsafe fn at<'a, T>(pointer: *const T, what: &str) -> Result<&'a T, F
     // SAFETY: the caller's.
     unsafe { pointer.as_ref() }.ok_or_else(|| Fault::argument(format!("{what} is NULL")))
 }
+
+/// Gives the caller a pointer to a thing, which comes back once to be dropped.
+///
+/// # Safety
+/// `place` is null or a place for a pointer.
+pub(crate) unsafe fn give<T>(place: *mut *mut T, thing: T, what: &str) -> Result<(), Fault> {
+    if place.is_null() {
+        return Err(Fault::argument(format!("{what} is NULL")));
+    }
+    // SAFETY: the caller's, and not null.
+    unsafe { place.write(Box::into_raw(Box::new(thing))) };
+    Ok(())
+}

@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use orinoco_collective::GroupKey;
+
 fn crate_folder() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
@@ -11,7 +13,8 @@ fn crate_folder() -> &'static Path {
 fn the_header_is_that_of_the_functions() {
     let folder = crate_folder();
     let config = cbindgen::Config::from_file(folder.join("cbindgen.toml")).unwrap();
-    let sources = ["api.rs", "fault.rs", "group.rs"].map(|name| folder.join("src").join(name));
+    let sources = ["join.rs", "api.rs", "explanation.rs", "settings.rs", "fault.rs", "group.rs"]
+        .map(|name| folder.join("src").join(name));
     let builder = sources
         .iter()
         .fold(cbindgen::Builder::new().with_config(config), |builder, source| builder.with_src(source));
@@ -66,11 +69,15 @@ fn programs_in_c_get_right_results_and_errors() {
         return;
     }
     let file = folder.path().join("group").display().to_string();
+    GroupKey::generate().unwrap().write(Path::new(&format!("{file}.key"))).unwrap();
     for ranks in [1, 2, 3] {
         for (transport, rendezvous) in [
             ("shm", file.clone()),
             ("tcp", format!("file:{file}")),
             ("tcp-plaintext", format!("file:{file}")),
+            ("tcp-settings", format!("file:{file}")),
+            ("pcie", file.clone()),
+            ("pcie-key", file.clone()),
         ] {
             for (rank, (is_right, output)) in run(&program, transport, &rendezvous, ranks).iter().enumerate()
             {

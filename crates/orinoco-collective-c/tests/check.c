@@ -20,15 +20,28 @@ static void fail(const char *what, int line) {
 #define MUST(call) ((call) == ORINOCO_OK ? (void)0 : fail(#call, __LINE__))
 #define CHECK(condition) ((condition) ? (void)0 : fail(#condition, __LINE__))
 
+static bool is(const char *text, const char *other) { return strcmp(text, other) == 0; }
+
 static OrinocoGroup *join(const char *transport, const char *rendezvous) {
   OrinocoGroup *group = NULL;
   OrinocoSettings settings = {.deadline_ms = 20000, .silence_ms = 5000, .fast = false};
-  if (strcmp(transport, "shm") == 0)
+  if (is(transport, "tcp-settings")) {
+    settings.tune = settings.uniform = settings.has_witness = true;
+    settings.tcp_connections = 2;
+    settings.algorithm = ORINOCO_HALVING_DOUBLING;
+  }
+  char key_file[4096];
+  snprintf(key_file, sizeof key_file, "%s.key", rendezvous);
+  if (is(transport, "shm"))
     MUST(orinoco_join_shm(rendezvous, rank, ranks, &settings, &group));
-  else if (strcmp(transport, "tcp") == 0)
-    MUST(orinoco_join_tcp(rendezvous, NULL, rank, ranks, &settings, &group));
-  else
+  else if (is(transport, "pcie"))
+    MUST(orinoco_join_pcie(rendezvous, NULL, rank, ranks, &settings, &group));
+  else if (is(transport, "pcie-key"))
+    MUST(orinoco_join_pcie(rendezvous, key_file, rank, ranks, &settings, &group));
+  else if (is(transport, "tcp-plaintext"))
     MUST(orinoco_join_tcp_plaintext(rendezvous, rank, ranks, &settings, &group));
+  else
+    MUST(orinoco_join_tcp(rendezvous, NULL, rank, ranks, &settings, &group));
   return group;
 }
 
@@ -190,6 +203,16 @@ static void check_split(OrinocoGroup *group) {
   CHECK(orinoco_split(group, 0, 0, NULL) == ORINOCO_INVALID_ARGUMENT);
 }
 
+/* There are neither smaller groups over PCIe nor groups of their parts. */
+static void check_no_parts(OrinocoGroup *group) {
+  OrinocoGroup *part = NULL;
+  CHECK(orinoco_split(group, 0, 0, &part) == ORINOCO_INVALID_ARGUMENT);
+  CHECK(strstr(orinoco_last_error(), "a group over PCIe cannot be split") != NULL);
+  CHECK(orinoco_shrink(group, &part) == ORINOCO_INVALID_ARGUMENT);
+  CHECK(strstr(orinoco_last_error(), "a group over PCIe cannot be shrunk") != NULL);
+  CHECK(part == NULL);
+}
+
 /* The last rank leaves, and the others go on without it: once on the caller's thread, once on that of the queue. */
 static void check_shrink(OrinocoGroup *group) {
   OrinocoGroup *part = NULL, *smaller = NULL;
@@ -242,6 +265,69 @@ static void check_record(OrinocoGroup *group) {
   CHECK(orinoco_recent(NULL, ORINOCO_TEXT, record, 1, &length) == ORINOCO_INVALID_ARGUMENT);
 }
 
+/* Explains an all-reduce of LEN elements, and returns whether the explanation has a text. */
+static bool has_explained(OrinocoGroup *group, uint32_t format, const char *text) {
+  size_t length = 0;
+  MUST(orinoco_explain(group, ORINOCO_ALL_REDUCE, LEN, ORINOCO_F64, 0, format, record, sizeof record, &length));
+  CHECK(length < sizeof record && strlen(record) == length);
+  return strstr(record, text) != NULL;
+}
+
+static OrinocoStatus explain(OrinocoGroup *group, uint32_t operation, size_t count, uint32_t data_type, size_t root) {
+  size_t length = 0;
+  return orinoco_explain(group, operation, count, data_type, root, ORINOCO_JSON, record, sizeof record, &length);
+}
+
+static void check_explanation(OrinocoGroup *group, const char *transport) {
+  size_t whole = 0, length = 0;
+  if (is(transport, "shm")) {
+    CHECK(orinoco_tune(group) == ORINOCO_INVALID_ARGUMENT);
+    CHECK(strstr(orinoco_last_error(), "one algorithm for each operation") != NULL);
+    CHECK(explain(group, ORINOCO_ALL_REDUCE, LEN, ORINOCO_F64, 0) == ORINOCO_INVALID_ARGUMENT);
+    CHECK(strstr(orinoco_last_error(), "one algorithm for each operation") != NULL);
+    return;
+  }
+  if (is(transport, "tcp-settings")) {
+    CHECK(has_explained(group, ORINOCO_JSON, "\"candidates\":[{\"algorithm\":"));
+    /* Its ranks gave an algorithm, which they use where they have a choice. */
+    CHECK(ranks == 1 || has_explained(group, ORINOCO_JSON, "{\"algorithm\":\"halving-doubling\""));
+  } else {
+    CHECK(explain(group, ORINOCO_ALL_REDUCE, LEN, ORINOCO_F64, 0) == ORINOCO_INVALID_ARGUMENT);
+    CHECK(strstr(orinoco_last_error(), "the group is not tuned") != NULL);
+  }
+  MUST(orinoco_tune(group));
+  fill(LEN);
+  CHECK(has_explained(group, ORINOCO_JSON, "\"bytes\":40000") && has_explained(group, ORINOCO_JSON, "\"measured\":null"));
+  MUST(orinoco_all_reduce(group, input, output, LEN, ORINOCO_F64, ORINOCO_SUM, NULL));
+  MUST(orinoco_all_reduce(group, input, output, LEN, ORINOCO_F64, ORINOCO_SUM, NULL));
+  for (size_t i = 0; i < LEN; i++) CHECK(output[i] == total(i));
+  CHECK(has_explained(group, ORINOCO_JSON, "\"operation\":\"all_reduce\"") && has_explained(group, ORINOCO_JSON, "\"calls\":2,"));
+  CHECK(has_explained(group, ORINOCO_TEXT, "all_reduce of f64, 40000 bytes, ") && has_explained(group, ORINOCO_TEXT, "measured (2 calls)"));
+  MUST(orinoco_explain(group, ORINOCO_ALL_REDUCE, LEN, ORINOCO_F64, 0, ORINOCO_TEXT, NULL, 0, &whole));
+  memset(record, 'x', 12);
+  MUST(orinoco_explain(group, ORINOCO_ALL_REDUCE, LEN, ORINOCO_F64, 0, ORINOCO_TEXT, record, 11, &length));
+  CHECK(length == whole && strcmp(record, "all_reduce") == 0 && record[11] == 'x');
+  const char *names[] = {"barrier", "broadcast", "reduce", "all_reduce", "all_gather", "reduce_scatter", "scatter", "gather", "all_to_all"};
+  for (uint32_t operation = ORINOCO_BARRIER; operation <= ORINOCO_ALL_TO_ALL; operation++) {
+    char expected[64], bytes[64];
+    MUST(explain(group, operation, 100, ORINOCO_F16, ranks - 1));
+    snprintf(expected, sizeof expected, "\"operation\":\"%s\"", names[operation]);
+    size_t blocks = operation >= ORINOCO_ALL_GATHER ? ranks : 1;
+    snprintf(bytes, sizeof bytes, "\"bytes\":%zu,", operation == ORINOCO_BARRIER ? 0 : blocks * 200);
+    CHECK(strstr(record, expected) != NULL && strstr(record, bytes) != NULL);
+  }
+  CHECK(explain(NULL, ORINOCO_ALL_REDUCE, 1, ORINOCO_F64, 0) == ORINOCO_INVALID_ARGUMENT);
+  CHECK(explain(group, ORINOCO_ALL_TO_ALL + 1, 1, ORINOCO_F64, 0) == ORINOCO_INVALID_ARGUMENT);
+  CHECK(explain(group, ORINOCO_ALL_REDUCE, 1, 99, 0) == ORINOCO_INVALID_ARGUMENT);
+  CHECK(explain(group, ORINOCO_BROADCAST, 1, ORINOCO_F64, ranks) == ORINOCO_INVALID_ARGUMENT);
+  CHECK(explain(group, ORINOCO_ALL_GATHER, SIZE_MAX, ORINOCO_F64, 0) == ORINOCO_INVALID_ARGUMENT);
+  CHECK(explain(group, ORINOCO_ALL_REDUCE, ((size_t)8 << 30) + 1, ORINOCO_F64, 0) == ORINOCO_INVALID_ARGUMENT);
+  CHECK(strcmp(orinoco_last_error(), "a vector of all_reduce has more than 64 GiB, the most that can be explained") == 0);
+  CHECK(orinoco_explain(group, ORINOCO_BARRIER, 0, 0, 0, 2, record, 1, &length) == ORINOCO_INVALID_ARGUMENT);
+  CHECK(orinoco_explain(group, ORINOCO_BARRIER, 0, 0, 0, ORINOCO_JSON, record, 1, NULL) == ORINOCO_INVALID_ARGUMENT);
+  CHECK(orinoco_tune(NULL) == ORINOCO_INVALID_ARGUMENT);
+}
+
 static void check_errors(OrinocoGroup *group) {
   CHECK(orinoco_all_reduce(NULL, input, input, 1, ORINOCO_F64, ORINOCO_SUM, NULL) == ORINOCO_INVALID_ARGUMENT);
   CHECK(strcmp(orinoco_last_error(), "the group is NULL") == 0);
@@ -263,27 +349,90 @@ static void check_errors(OrinocoGroup *group) {
   }
 }
 
+/* A uniform group of two without a witness: whoever is left alone is isolated, and makes no smaller group. */
+static void check_isolated(const char *rendezvous) {
+  char other[4096];
+  snprintf(other, sizeof other, "%s-isolated", rendezvous);
+  OrinocoGroup *group = NULL, *smaller = NULL;
+  OrinocoSettings settings = {.deadline_ms = 20000, .silence_ms = 5000, .uniform = true};
+  MUST(orinoco_join_tcp(other, NULL, rank, ranks, &settings, &group));
+  MUST(orinoco_barrier(group, NULL));
+  if (rank == 0) {
+    CHECK(orinoco_barrier(group, NULL) == ORINOCO_EPOCH_FAILED);
+    CHECK(orinoco_shrink(group, &smaller) == ORINOCO_JOIN_FAILED && smaller == NULL);
+    CHECK(strstr(orinoco_last_error(), "not a majority") != NULL);
+  }
+  MUST(orinoco_leave(group));
+}
+
+/* A group of this rank alone, with settings that are not valid. */
+static void refuse(OrinocoSettings settings, bool is_shm, const char *expected) {
+  OrinocoGroup *group = NULL;
+  OrinocoStatus status = is_shm ? orinoco_join_shm("/nonexistent/group", 0, 1, &settings, &group)
+                                : orinoco_join_tcp("127.0.0.1:0", NULL, 0, 1, &settings, &group);
+  CHECK(status == ORINOCO_INVALID_ARGUMENT && group == NULL);
+  if (strstr(orinoco_last_error(), expected) == NULL) fail(expected, __LINE__);
+}
+
+static void check_settings(void) {
+  refuse((OrinocoSettings){.algorithm = ORINOCO_TWO_LEVEL + 1}, false, "12 is no algorithm; see ORINOCO_DIRECT");
+  refuse((OrinocoSettings){.algorithm = UINT32_MAX}, true, "4294967295 is no algorithm");
+  refuse((OrinocoSettings){.uniform = true, .has_witness = true, .witness = 1}, false, "the witness is rank 1");
+  refuse((OrinocoSettings){.uniform = true, .witness = 1}, false, "`has_witness` is not set");
+  refuse((OrinocoSettings){.has_witness = true}, false, "only a uniform group has a witness");
+  refuse((OrinocoSettings){.tune = true}, true, "leave out `tune`");
+  refuse((OrinocoSettings){.algorithm = ORINOCO_RING}, true, "leave out `algorithm`");
+  refuse((OrinocoSettings){.uniform = true}, true, "leave out `uniform`");
+  OrinocoSettings settings = {.tcp_connections = 9};
+  OrinocoGroup *group = NULL;
+  CHECK(orinoco_join_tcp_plaintext("127.0.0.1:0", 0, 1, &settings, &group) == ORINOCO_JOIN_FAILED);
+  CHECK(strstr(orinoco_last_error(), "`tcp_connections` is 9") != NULL);
+}
+
+static void check_joins(void) {
+  OrinocoGroup *group = NULL;
+  const char *nowhere[] = {"", "nowhere", "shared:a@b", "shared:a,10.0.0.1:4711", "shared:a@b,here"};
+  for (size_t i = 0; i < sizeof nowhere / sizeof *nowhere; i++) {
+    CHECK(orinoco_join_tcp(nowhere[i], NULL, 0, 1, NULL, &group) == ORINOCO_INVALID_ARGUMENT);
+    CHECK(strstr(orinoco_last_error(), "is neither file:PATH nor IP:PORT") != NULL);
+    CHECK(orinoco_join_rdma(nowhere[i], NULL, NULL, 0, 1, NULL, &group) == ORINOCO_INVALID_ARGUMENT);
+  }
+  CHECK(orinoco_join_shm("/nonexistent/group", 0, 1, NULL, &group) == ORINOCO_JOIN_FAILED);
+  CHECK(orinoco_join_pcie("/nonexistent/group", NULL, 0, 1, NULL, &group) == ORINOCO_JOIN_FAILED);
+  CHECK(orinoco_join_pcie("/nonexistent/group", "/nonexistent/key", 0, 1, NULL, &group) == ORINOCO_JOIN_FAILED);
+  CHECK(orinoco_join_pcie(NULL, NULL, 0, 1, NULL, &group) == ORINOCO_INVALID_ARGUMENT);
+  /* No library, no device, or none of that name. */
+  CHECK(orinoco_join_rdma("file:/dev/shm/orinoco-check-rdma", NULL, "no-device", 0, 1, NULL, &group) == ORINOCO_JOIN_FAILED);
+  CHECK(strstr(orinoco_last_error(), "connecting by RDMA: ") != NULL);
+  CHECK(group == NULL);
+}
+
 int main(int argc, char **argv) {
   if (argc != 5) return 2;
   rank = strtoul(argv[3], NULL, 10);
   ranks = strtoul(argv[4], NULL, 10);
-  OrinocoGroup *group = join(argv[1], argv[2]);
+  const char *transport = argv[1];
+  bool has_parts = strncmp(transport, "pcie", 4) != 0;
+  OrinocoGroup *group = join(transport, argv[2]);
   CHECK(orinoco_rank(group) == rank && orinoco_ranks(group) == ranks);
   check_uniform(group);
   check_uneven(group);
-  check_split(group);
-  check_shrink(group);
+  has_parts ? check_split(group) : check_no_parts(group);
+  if (has_parts) check_shrink(group);
+  check_explanation(group, transport);
   check_int8(group);
   check_messages_and_background(group);
   check_many(group);
   check_record(group);
-  check_split(group);
-  check_shrink(group);
+  has_parts ? check_split(group) : check_no_parts(group);
+  if (has_parts) check_shrink(group);
   check_errors(group);
   MUST(orinoco_leave(group));
   MUST(orinoco_leave(NULL));
-  group = NULL;
-  CHECK(orinoco_join_tcp("nowhere", NULL, 0, 1, NULL, &group) == ORINOCO_INVALID_ARGUMENT);
-  CHECK(orinoco_join_shm("/nonexistent/group", 0, 1, NULL, &group) == ORINOCO_JOIN_FAILED);
+  if (is(transport, "tcp-settings") && ranks == 2) check_isolated(argv[2]);
+  if (rank == 0) {
+    check_settings();
+    check_joins();
+  }
   return 0;
 }
