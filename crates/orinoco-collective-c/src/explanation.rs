@@ -56,7 +56,9 @@ pub(crate) fn collective(
         }
     };
     let blocks = if has_blocks(operation) { ranks } else { 1 };
-    let bytes = (count as u64).checked_mul(blocks as u64).and_then(|count| count.checked_mul(data_type.size() as u64));
+    let bytes = (count as u64)
+        .checked_mul(blocks as u64)
+        .and_then(|count| count.checked_mul(data_type.size() as u64));
     match bytes {
         Some(bytes) if bytes <= EXPLAINED_BYTES_MAX => Ok(collective),
         _ => Err(Fault::argument(format!(

@@ -133,9 +133,8 @@ pub unsafe extern "C" fn orinoco_join_pcie(
 ) -> OrinocoStatus {
     status(|| {
         // SAFETY: the caller's pointers are what their types say.
-        let (path, security, settings) = unsafe {
-            (text(path, "the path")?, security(key_file, Security::Plaintext)?, settings.as_ref())
-        };
+        let (path, security, settings) =
+            unsafe { (text(path, "the path")?, security(key_file, Security::Plaintext)?, settings.as_ref()) };
         let settings = PcieSettings { security, messages: messages(settings, ranks)? };
         let joined = PcieGroup::join(Path::new(&path), rank, ranks, settings)?;
         // SAFETY: as above.

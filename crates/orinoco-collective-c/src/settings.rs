@@ -60,16 +60,17 @@ pub struct OrinocoSettings {
 }
 
 /// Settings of a group that exchanges messages.
-pub(crate) fn messages(
-    settings: Option<&OrinocoSettings>,
-    ranks: usize,
-) -> Result<MessageSettings, Fault> {
+pub(crate) fn messages(settings: Option<&OrinocoSettings>, ranks: usize) -> Result<MessageSettings, Fault> {
     let usual = MessageSettings::default();
     let Some(settings) = settings else { return Ok(usual) };
     Ok(MessageSettings {
         deadline: millis(settings.deadline_ms, usual.deadline),
         silence: millis(settings.silence_ms, usual.silence),
-        tcp_connections: if settings.tcp_connections == 0 { usual.tcp_connections } else { settings.tcp_connections },
+        tcp_connections: if settings.tcp_connections == 0 {
+            usual.tcp_connections
+        } else {
+            settings.tcp_connections
+        },
         tcp_encryption: !settings.plaintext_messages,
         order: if settings.fast { Order::Fast } else { Order::Reproducible },
         algorithm: settings.algorithm()?,
@@ -119,10 +120,16 @@ impl OrinocoSettings {
         let witness = self.witness;
         let fault = match self.has_witness {
             false if witness != 0 => {
-                format!("the witness is rank {witness}, but `has_witness` is not set; set it, or leave the witness out")
+                format!(
+                    "the witness is rank {witness}, but `has_witness` is not set; set it, or leave the witness out"
+                )
             }
-            true if !self.uniform => "only a uniform group has a witness; set `uniform`, or leave the witness out".to_owned(),
-            true if witness >= ranks => format!("the witness is rank {witness}, and there are {ranks} ranks, numbered from 0"),
+            true if !self.uniform => {
+                "only a uniform group has a witness; set `uniform`, or leave the witness out".to_owned()
+            }
+            true if witness >= ranks => {
+                format!("the witness cannot be rank {witness}: there is no such rank among {ranks}")
+            }
             has_witness => {
                 let witness = has_witness.then_some(witness);
                 return Ok(self.uniform.then_some(Uniform { witness }));

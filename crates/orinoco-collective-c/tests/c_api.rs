@@ -88,6 +88,24 @@ fn programs_in_c_get_right_results_and_errors() {
 }
 
 #[test]
+fn ranks_that_end_as_soon_as_they_have_left_fail_nobody() {
+    /// Groups. Some of the first ones fail where the thread that sends the last notice ends with its process.
+    const GROUPS: usize = 40;
+    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+    let program = folder.path().join("check");
+    if compile(&crate_folder().join("tests/check.c"), &program).is_none() {
+        println_skipped();
+        return;
+    }
+    let rendezvous = format!("file:{}", folder.path().join("group").display());
+    for number in 0..GROUPS {
+        for (rank, (is_right, output)) in run(&program, "end-at-once", &rendezvous, 2).iter().enumerate() {
+            assert!(is_right, "rank {rank} of group {number}: {output}");
+        }
+    }
+}
+
+#[test]
 fn the_example_in_c_runs() {
     let folder = tempfile::tempdir_in("/dev/shm").unwrap();
     let program = folder.path().join("all_reduce");

@@ -349,6 +349,18 @@ static void check_errors(OrinocoGroup *group) {
   }
 }
 
+/* A rank that returns a result, leaves and ends at once, in a uniform group: the others return the result, too. */
+static int end_at_once(const char *rendezvous) {
+  OrinocoGroup *group = NULL;
+  OrinocoSettings settings = {.deadline_ms = 20000, .silence_ms = 5000, .uniform = true};
+  MUST(orinoco_join_tcp(rendezvous, NULL, rank, ranks, &settings, &group));
+  uint32_t sum = 1;
+  MUST(orinoco_all_reduce(group, &sum, &sum, 1, ORINOCO_U32, ORINOCO_SUM, NULL));
+  CHECK(sum == ranks);
+  MUST(orinoco_leave(group));
+  return 0;
+}
+
 /* A uniform group of two without a witness: whoever is left alone is isolated, and makes no smaller group. */
 static void check_isolated(const char *rendezvous) {
   char other[4096];
@@ -377,7 +389,7 @@ static void refuse(OrinocoSettings settings, bool is_shm, const char *expected) 
 static void check_settings(void) {
   refuse((OrinocoSettings){.algorithm = ORINOCO_TWO_LEVEL + 1}, false, "12 is no algorithm; see ORINOCO_DIRECT");
   refuse((OrinocoSettings){.algorithm = UINT32_MAX}, true, "4294967295 is no algorithm");
-  refuse((OrinocoSettings){.uniform = true, .has_witness = true, .witness = 1}, false, "the witness is rank 1");
+  refuse((OrinocoSettings){.uniform = true, .has_witness = true, .witness = 1}, false, "the witness cannot be rank 1");
   refuse((OrinocoSettings){.uniform = true, .witness = 1}, false, "`has_witness` is not set");
   refuse((OrinocoSettings){.has_witness = true}, false, "only a uniform group has a witness");
   refuse((OrinocoSettings){.tune = true}, true, "leave out `tune`");
@@ -412,6 +424,7 @@ int main(int argc, char **argv) {
   rank = strtoul(argv[3], NULL, 10);
   ranks = strtoul(argv[4], NULL, 10);
   const char *transport = argv[1];
+  if (is(transport, "end-at-once")) return end_at_once(argv[2]);
   bool has_parts = strncmp(transport, "pcie", 4) != 0;
   OrinocoGroup *group = join(transport, argv[2]);
   CHECK(orinoco_rank(group) == rank && orinoco_ranks(group) == ranks);

@@ -29,6 +29,8 @@ pub(crate) struct Pulse {
     /// Raised whenever another rank is lost, for threads that go on with the others.
     watching: Mutex<Vec<Arc<OwnedFd>>>,
     has_left: AtomicBool,
+    /// Raised when the others were told that this rank leaves.
+    farewell: OwnedFd,
 }
 
 impl Pulse {
@@ -51,6 +53,7 @@ impl Pulse {
             failed: flag()?,
             watching: Mutex::new(Vec::new()),
             has_left: AtomicBool::new(false),
+            farewell: flag()?,
         });
         let links = connections.into_iter().map(|connection| connection.map(PacketLink::new)).collect();
         let worker = Worker { pulse: Arc::clone(&pulse), links, lost_ranks: 0 };
@@ -90,9 +93,14 @@ impl Pulse {
     }
 
     /// Says that this rank leaves. The thread ends by itself.
+    ///
+    /// Returns when that was sent: the process may end next, and the thread with it. The others would take this rank for one that has
+    /// failed, and in a uniform group they could not know what it has returned.
     pub(crate) fn leave(&self) {
         self.has_left.store(true, Ordering::Release);
         self.health(Health::leave);
+        // The thread sends within microseconds. If it gets no core for so long, the others take this rank for dead anyway.
+        wait_for(&mut [PollFd::new(&self.farewell, PollFlags::IN)], self.silence);
     }
 
     fn now(&self) -> Duration {
@@ -116,6 +124,7 @@ impl Worker {
             self.wait(if has_more { Duration::ZERO } else { rest });
         }
         self.send();
+        raise(&self.pulse.farewell);
         self.linger();
     }
 
