@@ -9,6 +9,6 @@ A vector is any object with the buffer protocol: a numpy array, an ``array.array
 registers a back end for ``torch.distributed``.
 """
 
-from ._group import Group, OrinocoError, join_shm, join_tcp, make_key
+from ._group import Group, OrinocoError, join_pcie, join_rdma, join_shm, join_tcp, make_key
 
-__all__ = ["Group", "OrinocoError", "join_shm", "join_tcp", "make_key"]
+__all__ = ["Group", "OrinocoError", "join_pcie", "join_rdma", "join_shm", "join_tcp", "make_key"]

@@ -26,6 +26,11 @@ def run(ranks, transport, body, deadline=None):
 def _rank(rank, ranks, transport, path, body, deadline):
     if transport == "shm":
         group = oc.join_shm(path, rank, ranks, deadline=deadline, silence=5)
+    elif transport == "pcie":
+        group = oc.join_pcie(path, rank, ranks, deadline=deadline, silence=5)
+    elif transport == "tcp-settings":
+        settings = {"tune": True, "algorithm": "halving-doubling", "uniform": True, "witness": 0, "tcp_connections": 2}
+        group = oc.join_tcp("file:" + path, rank, ranks, deadline=deadline, silence=5, **settings)
     else:
         is_plain, encrypt = transport == "tcp-plaintext", transport != "tcp-authenticated"
         group = oc.join_tcp(
@@ -78,9 +83,41 @@ def _operations(group):
         group.recv(received, 0)
         assert received == b"a message"
     group.barrier()
+    _blocks(group)
 
 
-@pytest.mark.parametrize("transport", ["shm", "tcp", "tcp-authenticated", "tcp-plaintext"])
+def _blocks(group):
+    """Operations with a block for each rank, of one size and of several."""
+    rank, ranks = group.rank, group.ranks
+    whole = array.array("i", range(2 * ranks)) if rank == 0 else None
+    block = array.array("i", [0, 0])
+    group.scatter(whole, block, 0)
+    assert list(block) == [2 * rank, 2 * rank + 1]
+    gathered = array.array("i", [0] * 2 * ranks) if rank == ranks - 1 else None
+    group.gather(block, gathered, ranks - 1)
+    assert gathered is None or list(gathered) == list(range(2 * ranks))
+    # Rank i has i + 1 elements, each 10 * i.
+    counts = [i + 1 for i in range(ranks)]
+    everything = [10 * i for i in range(ranks) for _ in range(i + 1)]
+    own = array.array("i", [10 * rank] * counts[rank])
+    gathered = array.array("i", [0] * sum(counts))
+    group.all_gather_v(own, gathered, counts)
+    assert list(gathered) == everything
+    part = array.array("i", [0] * counts[rank])
+    group.reduce_scatter_v(gathered, part, counts)
+    assert list(part) == [ranks * 10 * rank] * counts[rank]
+    group.scatter_v(gathered if rank == 0 else None, part, counts, 0)
+    assert list(part) == list(own)
+    gathered = array.array("i", [0] * sum(counts)) if rank == 0 else None
+    group.gather_v(part, gathered, counts, 0)
+    assert gathered is None or list(gathered) == everything
+    # Rank i sends i + 1 elements to each rank.
+    received = array.array("i", [0] * sum(counts))
+    group.all_to_all_v(array.array("i", [10 * rank] * ranks * (rank + 1)), [rank + 1] * ranks, received, counts)
+    assert list(received) == everything
+
+
+@pytest.mark.parametrize("transport", ["shm", "tcp", "tcp-authenticated", "tcp-plaintext", "tcp-settings", "pcie"])
 @pytest.mark.parametrize("ranks", [1, 2, 3])
 def test_operations(ranks, transport):
     run(ranks, transport, _operations)
@@ -127,6 +164,120 @@ def test_shrinks(transport):
     run(3, transport, _shrinks)
 
 
+def _repeats(group):
+    """The example of the README: an operation is repeated without the ranks that fail."""
+    gradients = [1.0, 2.0]
+    group = group.split(0, group.rank)
+    if group.rank == 1:
+        group.leave()
+        return
+    for attempt in range(3):
+        sums = array.array("f", gradients)
+        try:
+            group.all_reduce(sums)
+            break
+        except oc.OrinocoError as error:
+            if error.status != "epoch-failed" or attempt == 2:
+                raise
+            failed, group = group, group.shrink()
+            failed.leave()
+    with group:
+        assert group.ranks == 2 and attempt > 0
+        assert list(sums) == [2.0, 4.0]
+
+
+def test_an_operation_is_repeated_without_the_ranks_that_fail():
+    run(3, "tcp-settings", _repeats)
+
+
+def _explains(group):
+    with pytest.raises(ValueError, match="no operation 'sum'; expected one of barrier, broadcast"):
+        group.explain("sum", 1)
+    with pytest.raises(ValueError, match="no data type 'float'"):
+        group.explain("all_reduce", 1, "float")
+    with pytest.raises(oc.OrinocoError, match="not tuned") as error:
+        group.explain("all_reduce", 1000)
+    assert error.value.status == "invalid-argument"
+    group.tune()
+    explanation = group.explain("all_reduce", 1000)
+    assert (explanation["operation"], explanation["data_type"]) == ("all_reduce", "f32")
+    assert (explanation["bytes"], explanation["ranks"], explanation["measured"]) == (4000, 2, None)
+    candidates = {candidate["algorithm"]: candidate for candidate in explanation["candidates"]}
+    chosen = candidates[explanation["algorithm"]]
+    assert 0 < explanation["bound_us"] <= chosen["predicted_at_once_us"] and chosen["predicted_after_barrier_us"] > 0
+    for _ in range(3):
+        group.all_reduce(array.array("f", [1] * 1000))
+    measured = group.explain("all_reduce", 1000)["measured"]
+    assert measured["calls"] == 3 and measured["median_us"] > 0 and measured["last_us"] > 0
+    assert measured["bound_share"] == pytest.approx(explanation["bound_us"] / measured["median_us"])
+    assert group.explain("all_gather", 100, "i8")["bytes"] == 200
+    text = group.explain_text("broadcast", 1000, "f64", root=1)
+    assert text.startswith("broadcast of f64, 8000 bytes, 2 ranks\n") and "lower bound" in text
+
+
+@pytest.mark.parametrize("transport", ["tcp", "pcie"])
+def test_a_group_that_is_tuned_explains_its_choices(transport):
+    run(2, transport, _explains)
+
+
+def _has_settings(group):
+    # Tuned when it was joined.
+    assert group.explain("all_reduce", 1000)["algorithm"] == "halving-doubling"
+
+
+def test_settings_reach_the_group():
+    run(2, "tcp-settings", _has_settings)
+
+
+def _cannot_be_tuned(group):
+    for call in (group.tune, lambda: group.explain("barrier", 0)):
+        with pytest.raises(oc.OrinocoError, match="one algorithm for each operation"):
+            call()
+
+
+def test_shared_memory_has_nothing_to_tune():
+    run(2, "shm", _cannot_be_tuned)
+
+
+def _has_no_parts(group):
+    with pytest.raises(oc.OrinocoError, match="a group over PCIe cannot be split"):
+        group.split(0)
+    with pytest.raises(oc.OrinocoError, match="a group over PCIe cannot be shrunk"):
+        group.shrink()
+
+
+def test_a_group_over_pcie_has_no_parts():
+    run(2, "pcie", _has_no_parts)
+
+
+def test_a_group_over_pcie_takes_a_key(tmp_path):
+    oc.make_key(tmp_path / "key")
+    with oc.join_pcie(tmp_path / "window", 0, 1, key_file=tmp_path / "key") as group:
+        group.barrier()
+    with pytest.raises(oc.OrinocoError, match="reading .*/none"):
+        oc.join_pcie(tmp_path / "window", 0, 1, key_file=tmp_path / "none")
+
+
+def test_a_device_that_does_not_exist_is_an_error(tmp_path):
+    with pytest.raises(oc.OrinocoError, match="connecting by RDMA: ") as error:
+        oc.join_rdma(f"file:{tmp_path}/group", 0, 1, device="no-device")
+    assert error.value.status == "join-failed"
+
+
+@pytest.mark.parametrize(
+    ("settings", "kind", "expected"),
+    [
+        ({"algorithm": "best"}, ValueError, "no algorithm 'best'; expected one of direct, two-shot"),
+        ({"uniform": True, "witness": 1}, oc.OrinocoError, "the witness cannot be rank 1: there is no such rank among 1"),
+        ({"witness": 0}, oc.OrinocoError, "only a uniform group has a witness"),
+        ({"tcp_connections": 9}, oc.OrinocoError, "`tcp_connections` is 9"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(settings, kind, expected):
+    with pytest.raises(kind, match=expected):
+        oc.join_tcp("127.0.0.1:0", 0, 1, **settings)
+
+
 def _errors(group):
     with pytest.raises(TypeError, match="format 'u'|format 'w'"):
         group.all_reduce(array.array("u", "text"))
@@ -143,12 +294,27 @@ def _errors(group):
         group.all_reduce(b"read-only")
     with pytest.raises(ValueError, match="room for the sources"):
         group.all_gather(b"12", bytearray(3))
+    floats, own = array.array("f", [0, 0]), bytearray(4)
+    for call in (
+        lambda: group.all_gather(floats, own),
+        lambda: group.reduce(floats, bytearray(2), group.rank),
+        lambda: group.reduce_scatter(floats, bytearray(1)),
+        lambda: group.all_to_all(floats, bytearray(2)),
+        lambda: group.scatter(floats, bytearray(1), group.rank),
+        lambda: group.gather(floats, own, group.rank),
+        lambda: group.all_gather_v(floats, own, [2, 2]),
+        lambda: group.all_to_all_v(floats, [1, 1], bytearray(2), [1, 1]),
+    ):
+        with pytest.raises(TypeError, match="the source has elements of f32, and the target of u8"):
+            call()
+    with pytest.raises(ValueError, match="a count for each rank"):
+        group.all_gather_v(own, own, [4])
     with pytest.raises(oc.OrinocoError, match="no rank 7 among 2") as error:
         group.broadcast(bytearray(1), 7)
-    assert error.value.rank is None
+    assert error.value.rank is None and error.value.status == "invalid-argument"
     with pytest.raises(oc.OrinocoError) as error:
         group.all_reduce(bytearray(group.rank + 1))
-    assert error.value.rank in (0, 1)
+    assert error.value.rank in (0, 1) and error.value.status in ("mismatch", "epoch-failed")
 
 
 def test_errors():
