@@ -5,8 +5,12 @@
     dist.init_process_group("orinoco")
 
 Ranks of one machine are connected by shared memory, others by TCP, authenticated and encrypted with the key in the file that
-``ORINOCO_KEY_FILE`` names. ``ORINOCO_TRANSPORT`` chooses ``shm``, ``tcp`` or ``tcp-plaintext`` instead. The last does not encrypt, and
-does not authenticate ranks of one machine.
+``ORINOCO_KEY_FILE`` names. ``ORINOCO_TRANSPORT`` chooses ``shm``, ``tcp``, ``tcp-plaintext`` or ``rdma`` instead. ``tcp-plaintext`` does not
+encrypt, and does not authenticate ranks of one machine. ``rdma`` needs an RDMA device on each machine; it authenticates ranks, and does not
+encrypt.
+
+``send`` and ``recv`` connect the two ranks once for each direction and tag. The connection stays until the process group is destroyed, so a
+rank has at most 128 of them: use tags again.
 
 Ranks on several machines reach this one at the IP address from which it reaches the master (``MASTER_ADDR``). Where that is not the right
 one, set ``ORINOCO_ADDRESS`` to the machine's own IP address.
@@ -33,7 +37,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import Work
 from torch.futures import Future
 
-from ._group import DATA_TYPES, REDUCTIONS, OrinocoError, join_shm, join_tcp
+from ._group import DATA_TYPES, REDUCTIONS, OrinocoError, join_rdma, join_shm, join_tcp
 from ._native import ffi
 
 _DATA_TYPES = {
@@ -55,6 +59,9 @@ _REDUCTIONS = {
     dist.ReduceOp.AVG: REDUCTIONS["average"],
 }
 _BYTES = DATA_TYPES["u8"]
+# Most channels of a rank: four tags in each direction with each of 15 others. Over TCP, a channel has 4 of the 1024 descriptors that a process
+# has by default, and its group a thread.
+_CHANNELS_MAX = 128
 
 
 class ProcessGroupOrinoco(dist.ProcessGroup):
@@ -103,7 +110,8 @@ class ProcessGroupOrinoco(dist.ProcessGroup):
 
     def shutdown(self):
         self._operations.close()
-        for channel in self._channels.values():
+        channels, self._channels = self._channels, {}
+        for channel in channels.values():
             channel.close()
 
     def abort(self):
@@ -294,9 +302,18 @@ class ProcessGroupOrinoco(dist.ProcessGroup):
         return self._operations.start(run, result, getattr(opts, "asyncOp", True))
 
     def _channel(self, source, destination, tag):
-        """The worker for messages in one direction with one tag: a group of two of its own, so that it waits for nothing else."""
+        """The worker for messages in one direction with one tag: a group of two of its own, so that it waits for nothing else.
+
+        None is closed to make room for another: the two ranks may use their tags in different orders, so one would close a channel on which the
+        other is about to wait."""
         key = (source, destination, tag)
         if key not in self._channels:
+            if len(self._channels) >= _CHANNELS_MAX:
+                raise OrinocoError(
+                    f"this rank sends and receives with {_CHANNELS_MAX} combinations of direction, rank and tag already, the most that a process "
+                    "group can have; use tags again, or destroy the process group and make another",
+                    None,
+                )
             name, members = f"{source}-{destination}-{tag}", [source, destination]
             self._channels[key] = _Worker(members, lambda: self._join(name, members))
         return self._channels[key]
@@ -312,13 +329,15 @@ class ProcessGroupOrinoco(dist.ProcessGroup):
         rank, ranks = members.index(self._own_rank), len(members)
         is_one_machine = len({self._hosts[member]["memory"] for member in members}) == 1
         transport = os.environ.get("ORINOCO_TRANSPORT") or ("shm" if is_one_machine else "tcp")
-        if transport not in ("shm", "tcp", "tcp-plaintext"):
-            raise ValueError(f"ORINOCO_TRANSPORT is {transport!r}, expected shm, tcp or tcp-plaintext")
+        if transport not in ("shm", "tcp", "tcp-plaintext", "rdma"):
+            raise ValueError(f"ORINOCO_TRANSPORT is {transport!r}, expected shm, tcp, tcp-plaintext or rdma")
         if not is_one_machine:
             return self._join_machines(name, members, rank, transport)
         path = f"/dev/shm/orinoco-torch-{self._token}-{name}"
         if transport == "shm":
             return join_shm(path, rank, ranks, deadline=self._deadline)
+        if transport == "rdma":
+            return join_rdma("file:" + path, rank, ranks, deadline=self._deadline)
         is_plain = transport == "tcp-plaintext"
         return join_tcp("file:" + path, rank, ranks, plaintext=is_plain, deadline=self._deadline)
 
@@ -326,16 +345,17 @@ class ProcessGroupOrinoco(dist.ProcessGroup):
         key_file = os.environ.get("ORINOCO_KEY_FILE")
         if transport == "shm" or key_file is None:
             raise ValueError(
-                "the ranks are on several machines, which needs the transport tcp or tcp-plaintext, and ORINOCO_KEY_FILE with the name of a file "
+                "the ranks are on several machines, which needs the transport tcp, tcp-plaintext or rdma, and ORINOCO_KEY_FILE with the name of a file "
                 "that has the group's key; make one by orinoco_collective.make_key, and copy it to each machine"
             )
         shared = os.environ.get("ORINOCO_SHARED_ADDRESS")
         with contextlib.nullcontext() if shared else _reserve_port(self._own_address(members)) as reserved:
             own = f"shared:{shared}" if shared else _endpoint(reserved)
             rendezvous = self._exchange_addresses(name, members, rank, own)
-            return join_tcp(
-                rendezvous, rank, len(members), key_file=key_file, encrypt=transport == "tcp", deadline=self._deadline
-            )
+            settings = {"key_file": key_file, "deadline": self._deadline}
+            if transport == "rdma":
+                return join_rdma(rendezvous, rank, len(members), **settings)
+            return join_tcp(rendezvous, rank, len(members), encrypt=transport == "tcp", **settings)
 
     def _exchange_addresses(self, name, members, rank, own):
         """Publishes this rank's address, and returns the rendezvous with those of all members."""

@@ -166,6 +166,31 @@ def test_messages_and_operations_do_not_wait_for_one_another(ranks):
     run(_exchange, ranks=ranks)
 
 
+def _has_many_tags(rank, ranks):
+    dist.init_process_group("orinoco", rank=rank, world_size=ranks)
+    orinoco_collective.torch._CHANNELS_MAX = 3
+
+    def exchange(tag):
+        tensor = torch.full((1,), float(tag) if rank == 0 else -1.0)
+        dist.send(tensor, 1, tag=tag) if rank == 0 else dist.recv(tensor, 0, tag=tag)
+        assert tensor.item() == tag
+
+    for tag in range(3):
+        exchange(tag)
+    with pytest.raises(Exception, match="3 combinations of direction, rank and tag already"):
+        exchange(3)
+    # Those that are there can still be used.
+    exchange(0)
+    own = dist.group.WORLD
+    assert len(own._channels) == 3
+    own.shutdown()
+    assert not own._channels
+
+
+def test_channels_are_bounded_and_closed_with_their_group():
+    run(_has_many_tags)
+
+
 def test_operations_that_do_not_exist_say_so():
     run(_no_such_operation, ranks=1)
 
@@ -268,6 +293,32 @@ def key_file(tmp_path):
 
 def test_ranks_on_several_machines_meet_with_a_key(key_file):
     run(_sum_over_machines, [{"ORINOCO_KEY_FILE": key_file}] * RANKS)
+
+
+def _sum_by_rdma(rank, ranks, variables):
+    """Sums with the transport `rdma`, in place of which TCP carries the messages."""
+    joined = []
+
+    def join_rdma(rendezvous, *place, **settings):
+        joined.append(sorted(settings))
+        return orinoco_collective.join_tcp(rendezvous, *place, **settings)
+
+    orinoco_collective.torch.join_rdma = join_rdma
+    own = {**variables, "ORINOCO_TRANSPORT": "rdma"}
+    if "ORINOCO_KEY_FILE" in variables:
+        _sum_over_machines(rank, ranks, [own] * ranks)
+        # The group, and the channel of the message.
+        assert joined == [["deadline", "key_file"]] * 2
+    else:
+        os.environ.update(own)
+        dist.init_process_group("orinoco", rank=rank, world_size=ranks)
+        dist.barrier()
+        assert joined == [["deadline"]]
+
+
+def test_ranks_are_connected_by_rdma_where_it_is_chosen(key_file):
+    for variables in ({}, {"ORINOCO_KEY_FILE": key_file}):
+        run(_sum_by_rdma, variables)
 
 
 def _master_is_loopback(rank, ranks, key_file):
