@@ -107,6 +107,14 @@ pub(crate) fn redacted<'c>(path: &str, content: &'c [u8]) -> (Cow<'c, [u8]>, Opt
         let kept = packages(&String::from_utf8_lossy(content));
         return (kept.into_bytes().into(), Some("packages that are not NVIDIA's"));
     }
+    if BUILD_FILES.contains(&path) {
+        let text = String::from_utf8_lossy(content);
+        let changed = without_builder(&text).map(String::into_bytes);
+        return match changed {
+            Some(safe) => (safe.into(), Some("user and host of a build")),
+            None => (content.into(), None),
+        };
+    }
     let name = path.rsplit('/').next().unwrap_or_default();
     if matches!(name, "cmdline" | "bootargs") {
         let text = String::from_utf8_lossy(content);
@@ -121,6 +129,20 @@ pub(crate) fn redacted<'c>(path: &str, content: &'c [u8]) -> (Cow<'c, [u8]>, Opt
         Some(safe) => (safe.into(), Some("MAC addresses or UUIDs")),
         None => (text, had_serial.then_some("serial number")),
     }
+}
+
+/// Files in which kernel and driver say who has built them, as in `Linux version 5.15.148-tegra (user@host) (gcc ...)`.
+const BUILD_FILES: &[&str] = &["/proc/version", "/proc/driver/nvidia/version"];
+
+/// Returns a text without the `user@host` in parentheses; `None` if there is none.
+fn without_builder(text: &str) -> Option<String> {
+    let is_builder = |inner: &&str| inner.contains('@') && !inner.contains([' ', '\n', '(']);
+    let parts = text.split('(').skip(1).filter_map(|rest| rest.split_once(')').map(|(inner, _)| inner));
+    let builders: Vec<&str> = parts.filter(is_builder).collect();
+    (!builders.is_empty()).then(|| {
+        let replace = |text: String, builder: &&str| text.replace(&format!("({builder})"), "(left out)");
+        builders.iter().fold(text.to_owned(), replace)
+    })
 }
 
 /// Whether a name of a file has a MAC address or a UUID in it.
@@ -253,6 +275,17 @@ mod tests {
         let safe = format!("{safe} [values of the kernel's command line]");
         assert_eq!(check("/proc/cmdline", line), safe);
         assert_eq!(check("/proc/device-tree/chosen/bootargs", "quiet rw\0"), "quiet rw\0");
+    }
+
+    #[test]
+    fn who_built_kernel_and_driver_is_left_out() {
+        let kernel = "Linux version 5.15.148-tegra (jane@build-7) (aarch64-gcc (GCC) 11.4.0) #1 SMP\n";
+        let safe = "Linux version 5.15.148-tegra (left out) (aarch64-gcc (GCC) 11.4.0) #1 SMP\n [user and host of a build]";
+        assert_eq!(check("/proc/version", kernel), safe);
+        let driver = "NVRM version: 540.4.0 Release Build (jane@yard)\nGCC version: (x) 11\n";
+        let safe = "NVRM version: 540.4.0 Release Build (left out)\nGCC version: (x) 11\n [user and host of a build]";
+        assert_eq!(check("/proc/driver/nvidia/version", driver), safe);
+        assert_eq!(check("/proc/version", "Linux version 6.8 (GCC)\n"), "Linux version 6.8 (GCC)\n");
     }
 
     #[test]
