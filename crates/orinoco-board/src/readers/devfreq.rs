@@ -1,3 +1,5 @@
+use orinoco_sysroot::ReadErrorKind;
+
 use super::probe::{Probe, Source};
 use super::reading::{Governor, Hertz, Reading, Unknown, Utilization, put};
 
@@ -122,7 +124,10 @@ fn load(probe: &mut Probe<'_>, folder: &str, kind: DeviceKind) -> Source {
     let own = format!("{folder}/device/load");
     let others = if kind == DeviceKind::Gpu { &GPU_LOADS[..] } else { &[] };
     let mut paths = std::iter::once(&own[..]).chain(others.iter().copied());
-    let found = paths.find(|path| probe.sysroot.bytes(path).is_ok());
+    // A GPU that is powered off has no load at present.
+    let is_there =
+        |path: &&str| !matches!(probe.sysroot.bytes(path), Err(why) if why.kind == ReadErrorKind::Absent);
+    let found = paths.find(is_there);
     found.map_or(Source::NONE, |path| probe.file(path).into())
 }
 
