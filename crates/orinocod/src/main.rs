@@ -32,6 +32,7 @@ use orinoco_runtime::{
     Control, ExistingOutputs, OutputFile, Progress, Reloaded, RunOptions, SlidingRate, TakenFiles,
     capabilities, faults_of, open_own_file, repository, start, vars,
 };
+use orinoco_sysroot::Sysroot;
 use sd_notify::NotifyState;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -116,9 +117,11 @@ fn run(args: &Args) -> Result<Exit, Faults> {
     options.sample_every = pulse.every();
     options.govern = true;
     options.seats = Some(Arc::clone(&links) as _);
-    if let Some(path) = &args.sysroot {
-        options.sensors = Some(orinoco_board::open_root(path, MonotonicClock::default())?);
-    }
+    let sysroot = match &args.sysroot {
+        Some(path) => orinoco_board::open_root(path, MonotonicClock::default())?,
+        None => Sysroot::host(),
+    };
+    options.sensors = Some(sysroot.clone());
     let own_models = links.open_models(&board, &place);
     let ready = Arc::new(OnceLock::<PostMortem>::new());
     let of_crash = Arc::clone(&ready);
@@ -142,7 +145,7 @@ fn run(args: &Args) -> Result<Exit, Faults> {
     if let Some(seat) = &seat {
         seat.attach(monitor.clone());
     }
-    let exporter = otlp.map(|settings| otlp::start(&settings, &monitor)).transpose()?;
+    let exporter = otlp.map(|settings| otlp::start(&settings, &sysroot, &monitor)).transpose()?;
     if let Some(server) = &server {
         let counts = exporter.as_ref().map(Exporter::counts);
         let cluster = seat.as_ref().map(HeldSeat::view);

@@ -22,20 +22,24 @@ pub(crate) fn settings(spec: Option<&OtlpSpec>) -> Result<Option<Settings>, Faul
     Settings::new(spec, &|name| env::var(name).ok())
 }
 
-/// Starts the export of a run.
+/// Starts the export of a run, whose board is described by the files of `sysroot`.
 ///
 /// # Errors
 ///
 /// The system refuses its thread.
-pub(crate) fn start(settings: &Settings, monitor: &Monitor) -> Result<Exporter, Diagnosis> {
-    let attributes = attributes(&Sysroot::host(), &monitor.names().board);
+pub(crate) fn start(
+    settings: &Settings,
+    sysroot: &Sysroot,
+    monitor: &Monitor,
+) -> Result<Exporter, Diagnosis> {
+    let host = Sysroot::host().text(HOST_NAME).ok();
+    let attributes = attributes(host.clone(), sysroot, &monitor.names().board);
     let clock = monitor.clock();
-    let host = attributes.iter().find(|(key, _)| *key == "host.name").map_or("", |(_, host)| host);
     let run = Run {
         exported: Box::new(ExportedRun(monitor.clone())),
         records: settings.traces.as_ref().and_then(|_| monitor.subscribe_trace()),
         started: monitor.started(),
-        id: RunId::new(clock.wall(), host, std::process::id()),
+        id: RunId::new(clock.wall(), host.as_deref().unwrap_or_default(), std::process::id()),
         clock,
         attributes,
     };
@@ -44,9 +48,12 @@ pub(crate) fn start(settings: &Settings, monitor: &Monitor) -> Result<Exporter, 
     Ok(exporter)
 }
 
-/// Returns the attributes of the machine. What is not known is left out.
-fn attributes(sysroot: &Sysroot, board: &str) -> Vec<(&'static str, String)> {
-    let host = sysroot.text("/proc/sys/kernel/hostname").ok();
+/// File with the name of a machine.
+const HOST_NAME: &str = "/proc/sys/kernel/hostname";
+
+/// Returns the attributes of the machine with this name, and of the board whose files those of `sysroot` are. What is not known is left
+/// out.
+fn attributes(host: Option<String>, sysroot: &Sysroot, board: &str) -> Vec<(&'static str, String)> {
     let detected = detect(sysroot);
     let facts = [
         ("host.name", host.clone()),
@@ -115,15 +122,11 @@ impl Exported for ExportedRun {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs;
 
     #[test]
     fn what_is_known_of_the_machine_is_sent() {
         let dir = tempfile::tempdir().expect("temporary folder");
-        let kernel = dir.path().join("proc/sys/kernel");
-        fs::create_dir_all(&kernel).expect("created");
-        fs::write(kernel.join("hostname"), "gate-3\n").expect("written");
-        let attributes = attributes(&Sysroot::at(dir.path()), "yard");
+        let attributes = attributes(Some("gate-3".to_owned()), &Sysroot::at(dir.path()), "yard");
         let keys: Vec<_> = attributes.iter().map(|(key, _)| *key).collect();
         assert_eq!(keys, ["host.name", "service.instance.id", "host.arch", "os.type", "orinoco.board"]);
         assert_eq!((attributes[0].1.as_str(), attributes[4].1.as_str()), ("gate-3", "yard"));
