@@ -249,7 +249,10 @@ impl Sampling {
     fn publish(&mut self) {
         let energy = self.meter.as_ref().map(|rails| Arc::new(rails.meter.report())).map_err(Clone::clone);
         let joules: Vec<Option<Joules>> = match &energy {
-            Ok(report) => report.rails.iter().map(|rail| Some(rail.energy)).collect(),
+            // A rail without any reading has no energy, not one of 0.
+            Ok(report) => {
+                report.rails.iter().map(|rail| rail.power.is_some().then_some(rail.energy)).collect()
+            }
             Err(_) => vec![None; self.sensors.rails().len()],
         };
         if let Ok(report) = &energy {

@@ -295,7 +295,7 @@ fn energy(directory: &Directory, readings: &Latest) -> Vec<Metric> {
     metrics.extend(energy_of_board(&report.total));
     let mut of_rails =
         Metric::new("orinoco_rail_energy_joules_total", Counter, "Energy since the start of the run.");
-    for rail in &report.rails {
+    for rail in report.rails.iter().filter(|rail| rail.power.is_some()) {
         of_rails.add(&[("rail", &rail.name)], MetricValue::Number(rail.energy.to_f64()));
     }
     metrics.push(of_rails);

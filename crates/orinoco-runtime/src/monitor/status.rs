@@ -64,7 +64,7 @@ pub(super) fn of(view: &View) -> Status {
             available_bytes: readings.available_bytes,
         },
         sensors: readings.sensors.clone(),
-        energy: energy(&readings.energy),
+        energy: energy(&readings.energy, now.since(view.started)),
         governor: view.governor(),
         // The daemon adds it: a run knows no other boards.
         cluster: None,
@@ -239,7 +239,8 @@ fn model(
     }
 }
 
-fn energy(report: &Result<std::sync::Arc<EnergyReport>, String>) -> EnergyStatus {
+/// Returns the energy of a run that has lasted so long.
+fn energy(report: &Result<std::sync::Arc<EnergyReport>, String>, uptime: Duration) -> EnergyStatus {
     let report = match report {
         Ok(report) => report,
         Err(why) => {
@@ -247,7 +248,7 @@ fn energy(report: &Result<std::sync::Arc<EnergyReport>, String>) -> EnergyStatus
                 rails: Vec::new(),
                 covers: None,
                 joules: None,
-                unmeasured_s: 0.0,
+                unmeasured_s: uptime.as_secs_f64(),
                 idle_watts: None,
                 not_measured: Some(why.clone()),
             };
