@@ -286,6 +286,9 @@ pub struct ProfileRailJson {
     pub shunt_micro_ohms: Option<i64>,
     /// Whether the driver gives no label.
     pub unlabelled: bool,
+    /// Rail whose power contains that of this one; null where none does.
+    #[serde(default)]
+    pub included_in: Option<String>,
     /// Name of the source.
     pub source: String,
 }

@@ -152,6 +152,8 @@ pub struct RailProfile {
     pub shunt: Option<Ohms>,
     /// Whether the driver gives no label, so that the name is known from here only.
     pub is_unlabelled: bool,
+    /// Rail of the profile whose power contains that of this one. Absent where none does.
+    pub included_in: Option<String>,
     /// Name of the source.
     pub source: String,
 }

@@ -226,7 +226,11 @@ fn an_ina226_and_an_energy_counter_are_rails() {
     assert_eq!(snapshot.rails[0].watts, Ok(Watts::from_units(18)));
     assert_eq!(sensors.rails()[1].kind, RailKind::EnergyCounter { wraps_at: None });
     assert_eq!(snapshot.rails[1].joules, Ok(Joules::from_units(777)));
-    assert_eq!(snapshot.rails[1].watts, Ok(Watts::from_milli(50)));
+    let of_counter = Err(Unknown::NeedsSecondReading);
+    assert_eq!(
+        snapshot.rails[1].watts, of_counter,
+        "the average of its counter, not the power of one conversion"
+    );
 }
 
 #[test]
@@ -523,8 +527,9 @@ fn folders_that_cannot_be_read_are_named() {
     assert_eq!(gaps(&sensors, &format!("{chip}/name")), ["permission denied"]);
 }
 
+/// Two GPUs of a synthetic driver, and the energy that has been counted.
 #[derive(Debug)]
-struct TwoGpus(Vec<GpuInfo>);
+struct TwoGpus(Vec<GpuInfo>, Joules);
 
 impl GpuDevices for TwoGpus {
     fn gpus(&self) -> &[GpuInfo] {
@@ -540,7 +545,8 @@ impl GpuDevices for TwoGpus {
         if index == 1 {
             return unknown;
         }
-        let power = GpuPower { watts: Ok(Watts::from_units(70)), joules: Ok(Joules::from_units(9)) };
+        self.1 += Joules::from_units(9);
+        let power = GpuPower { watts: Ok(Watts::from_units(70)), joules: Ok(self.1) };
         GpuReading { power, ..unknown }
     }
 }
@@ -552,7 +558,7 @@ fn gpus_of_a_driver_are_rails_too() {
         address: address.into(),
         counts_energy,
     };
-    let gpus = TwoGpus(vec![gpu("00000000:01:00.0", true), gpu("", false)]);
+    let gpus = TwoGpus(vec![gpu("00000000:01:00.0", true), gpu("", false)], Joules::default());
     let mut sensors = Sensors::discover(&orin_nx().sysroot()).with_gpus(Ok(Box::new(gpus)));
     let mut snapshot = Snapshot::default();
     sensors.read(Nanos(0), &mut snapshot);
@@ -561,8 +567,12 @@ fn gpus_of_a_driver_are_rails_too() {
         rails.iter().map(|rail| (rail.name.as_str(), rail.source.as_str())).collect();
     assert_eq!(names, [("GPU 0", "NVML GPU 0 00000000:01:00.0"), ("GPU 1", "NVML GPU 1")]);
     assert_eq!((rails[0].kind, rails[1].kind), (RailKind::EnergyCounter { wraps_at: None }, RailKind::Power));
-    assert_eq!(snapshot.rails[4].watts, Ok(Watts::from_units(70)));
     assert_eq!(snapshot.gpus.len(), 2);
+    // The power of a GPU that counts energy comes from the counter: 9 J for each look, once more for the rail.
+    assert_eq!(snapshot.rails[4].watts, Err(Unknown::NeedsSecondReading));
+    sensors.read_rails(SECOND, &mut snapshot);
+    let per_second = snapshot.rails[4].watts.clone().expect("a second reading");
+    assert!(per_second == Watts::from_units(9) || per_second == Watts::from_units(18), "{per_second}");
     let lost = snapshot.rails[5].watts.as_ref().expect_err("the GPU is lost");
     assert_eq!(lost.to_string(), "NVML: the GPU is lost");
     let none = Sensors::discover(&orin_nx().sysroot()).with_gpus(Err("NVML is not installed".into()));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use orinoco_board::readers::{Rail, RailKind, RailReading, Sensors, Snapshot, Unknown};
-use orinoco_board::{Detection, RailReport, SensorsSpec};
+use orinoco_board::{Detection, RailProfile, RailReport, SensorsSpec};
 use orinoco_core::{Amperes, ComputeUnit, Joules, Nanos, Rng, Volts, Watts};
 use orinoco_telemetry::energy::{
     self, Averaging, COLUMNS_MAX, Covers, MeterSettings, SampleSchedule, Sensor, TIME_MAX,
@@ -250,7 +250,8 @@ fn input(rails: &[Rail], detection: &Detection) -> Option<usize> {
     })
 }
 
-/// Returns the rails that the profile of the board lists as parts of its consumption, where none measures the whole.
+/// Returns the rails that the profile of the board lists as parts of its consumption, where none measures the whole: without those that
+/// are included in another.
 fn parts(rails: &[Rail], detection: &Detection) -> Vec<usize> {
     let profile = detection.profile.as_ref().map(|profile| profile.value);
     let Some(profile) =
@@ -258,7 +259,8 @@ fn parts(rails: &[Rail], detection: &Detection) -> Vec<usize> {
     else {
         return Vec::new();
     };
-    indices(rails, |rail| profile.rails.iter().any(|known| known.name == rail.name))
+    let is_part = |known: &RailProfile| known.included_in.is_none();
+    indices(rails, |rail| profile.rails.iter().any(|known| known.name == rail.name && is_part(known)))
 }
 
 /// Returns the counters of the processor: that of the whole platform, else those of its packages.

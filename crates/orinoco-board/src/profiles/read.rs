@@ -76,6 +76,7 @@ fn read_profile(top: &TableReader<'_>, path: &Path, named: &SourceNames<'_>) -> 
     };
     check_unique(top, "module", profile.modules.iter().map(|module| module.sku.clone()));
     check_unique(top, "rail", profile.rails.iter().map(|rail| rail.name.clone()));
+    check_included(top, &profile.rails);
     let places = profile
         .rails
         .iter()
@@ -88,6 +89,15 @@ fn read_profile(top: &TableReader<'_>, path: &Path, named: &SourceNames<'_>) -> 
         top.missing("module", "a Jetson, and nothing else, has a [[module]] with its SKU");
     }
     profile
+}
+
+/// Refuses rails that are included in one that the profile does not have, or that is itself included in another.
+fn check_included(top: &TableReader<'_>, rails: &[RailProfile]) {
+    let is_whole = |name: &str| rails.iter().any(|rail| rail.name == name && rail.included_in.is_none());
+    for name in rails.iter().filter_map(|rail| rail.included_in.as_deref()).filter(|name| !is_whole(name)) {
+        let cause = format!("`{name}` is not a rail that is included in no other");
+        top.fault("rail", &codes::REFERENCE, cause, "name such a rail in `included_in`, or leave it out");
+    }
 }
 
 /// Sources by name, of which each part of a profile names one.
@@ -204,6 +214,7 @@ fn read_rail(table: TableReader<'_>, named: &SourceNames<'_>) -> RailProfile {
         channel: required(&table, "channel", 1..=3),
         shunt: shunt.map(Ohms::from_micro),
         is_unlabelled: table.boolean("unlabelled").unwrap_or_default(),
+        included_in: table.text("included_in"),
         source: named.of(&table),
     };
     table.finish();

@@ -66,7 +66,9 @@ impl Rails {
         &self.rails
     }
 
-    /// Reads all rails at the time `now` into `into`, in the order of [`rails`](Self::rails).
+    /// Reads all rails at the time `now` into `into`, in the order of [`rails`](Self::rails). Where a rail counts energy, its power is
+    /// the average since the last reading, also if its driver gives a power: that is often averaged over another time (a second on
+    /// NVIDIA's data center GPUs: NVML API Reference, `nvmlDeviceGetPowerUsage`), and a counter misses nothing.
     pub fn read(
         &mut self,
         now: Nanos,
@@ -83,7 +85,8 @@ impl Rails {
                     None => GpuPower::unknown(&Unknown::NotOffered),
                 }),
             };
-            if reading.watts == Err(Unknown::NotOffered) {
+            let is_counter = matches!(rail.kind, RailKind::EnergyCounter { .. }) && reading.joules.is_ok();
+            if is_counter || reading.watts == Err(Unknown::NotOffered) {
                 reading.watts = average_power(rail, &mut sensor.earlier, now, &reading.joules);
             }
             put(into, index, reading);

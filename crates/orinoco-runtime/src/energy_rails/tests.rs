@@ -116,6 +116,26 @@ fn packages_of_a_processor_are_added_up_without_their_parts() {
     assert_eq!(shown(&rails), "package-0 package-0/core package-1 [psys] NamedRails");
 }
 
+/// A package's counter does not contain its memory's, although the kernel shows it below the package.
+#[test]
+fn the_memory_of_a_package_is_added_to_it() {
+    let tree = Tree::new();
+    tree.with_rapl("0", "package-0").with_rapl("0:0", "core").with_rapl("0:1", "dram");
+    let rails = tree.choose(None).expect("there are counters");
+    assert_eq!(shown(&rails), "[package-0] package-0/core [package-0/dram] NamedRails");
+}
+
+#[test]
+fn a_rail_that_is_included_in_another_is_not_added() {
+    let tree = Tree::new();
+    tree.with_ina3221(&["VDD_GPU_SOC", "VIN_SYS_5V0", "VDDQ_VDD2_1V8AO"]);
+    tree.write("proc/device-tree/model", "NVIDIA Jetson AGX Orin Developer Kit\0");
+    let compatible = "nvidia,p3737-0000+p3701-0005\0nvidia,p3701-0005\0nvidia,tegra234\0";
+    tree.write("proc/device-tree/compatible", compatible);
+    let rails = tree.choose(None).expect("the profile lists the rails");
+    assert_eq!(shown(&rails), "[VDD_GPU_SOC] [VIN_SYS_5V0] VDDQ_VDD2_1V8AO NamedRails");
+}
+
 #[test]
 fn counters_are_read_at_regular_times_and_sensors_at_random_ones() {
     let period = Duration::from_millis(100);

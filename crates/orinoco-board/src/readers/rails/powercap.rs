@@ -16,6 +16,9 @@ const PREFIX: &str = "intel-rapl:";
 /// section 15.10.3).
 const PERIOD: Duration = Duration::from_millis(1);
 
+/// Name of the counter of the memory that belongs to a package.
+const DRAM: &str = "dram";
+
 /// Finds the counters, those of a package before those of its parts.
 pub(super) fn find(probe: &mut Probe<'_>) -> Vec<(Rail, Sensor)> {
     if probe.sysroot.entries(CLASS).is_err() {
@@ -56,7 +59,9 @@ fn rail(probe: &mut Probe<'_>, zone: &str, name: &str, zones: &[(String, String)
     let full_name = package.as_ref().map_or_else(|| name.to_owned(), |package| format!("{package}/{name}"));
     let rail = Rail {
         period: Some(PERIOD),
-        part_of: package,
+        // A package's counter does not contain that of its memory, although the kernel shows it below the package (Intel SDM, volume 3,
+        // "RAPL Interfaces": the domains package and DRAM).
+        part_of: package.filter(|_| name != DRAM),
         ..Rail::new(full_name, folder, "intel-rapl", RailKind::EnergyCounter { wraps_at })
     };
     let files = Files { microjoules: probe.file(&energy).into(), ..Files::NONE };

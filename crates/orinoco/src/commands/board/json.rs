@@ -183,6 +183,7 @@ fn profile_rail(rail: &RailProfile) -> ProfileRailJson {
         channel: rail.channel,
         shunt_micro_ohms: rail.shunt.map(|shunt| shunt.micro()),
         unlabelled: rail.is_unlabelled,
+        included_in: rail.included_in.clone(),
         source: rail.source.clone(),
     }
 }

@@ -280,7 +280,9 @@ fn facts(of: &Profile) -> String {
 fn profile_rail(rail: &RailProfile) -> Vec<String> {
     let bus = rail.bus.map_or_else(|| "any bus".to_owned(), |bus| format!("bus {bus}"));
     let label = if rail.is_unlabelled { ", no label" } else { "" };
-    let sensor = format!("{} on {bus} at {:#04x}, channel {}{label}", rail.chip, rail.address, rail.channel);
+    let included = rail.included_in.as_ref().map_or_else(String::new, |rail| format!(", included in {rail}"));
+    let (chip, address, channel) = (&rail.chip, rail.address, rail.channel);
+    let sensor = format!("{chip} on {bus} at {address:#04x}, channel {channel}{label}{included}");
     let shunt = rail.shunt.map_or_else(|| UNKNOWN.to_owned(), |shunt| (shunt.to_f64() * 1000.0).to_string());
     vec![rail.name.clone(), sensor, shunt, rail.source.clone()]
 }
