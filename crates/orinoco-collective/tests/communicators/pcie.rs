@@ -7,7 +7,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Barrier;
 use std::sync::mpsc::channel;
-use std::thread;
+use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
 use orinoco_collective::{
@@ -251,8 +251,12 @@ fn windows_and_keys_that_do_not_fit_are_refused() {
     assert!(matches!(join(key_pairs(3)[0].clone()), JoinError::Keys { keys: 3, .. }), "too many keys");
 }
 
-/// Two ranks that reduce without end, until one of them fails. Returns their errors, and the time from `harm` to the last.
-fn errors_after(window: &Window, harm: impl FnOnce()) -> (Vec<CollectiveError>, Duration) {
+/// Longest time until the ranks notice harm that is done again and again.
+const HARM_TIME_MAX: Duration = Duration::from_secs(60);
+
+/// Two ranks that reduce without end, until one of them fails. `harm` is called again and again until both have failed: what the ranks write
+/// over it at once is no fault. Returns their errors, and the time from the first `harm` to the last.
+fn errors_after(harm: impl Fn(), window: &Window) -> (Vec<CollectiveError>, Duration) {
     let (ready, is_ready) = channel();
     thread::scope(|scope| {
         let ranks = [0, 1].map(|rank| {
@@ -274,7 +278,12 @@ fn errors_after(window: &Window, harm: impl FnOnce()) -> (Vec<CollectiveError>, 
         });
         is_ready.iter().take(2).for_each(drop);
         let start = Instant::now();
-        harm();
+        while !ranks.iter().all(ScopedJoinHandle::is_finished) {
+            // The ranks would reduce without end.
+            assert!(start.elapsed() < HARM_TIME_MAX, "the harm is not noticed");
+            harm();
+            thread::sleep(Duration::from_micros(50));
+        }
         let errors = ranks.map(|rank| rank.join().unwrap()).into();
         (errors, start.elapsed())
     })
@@ -289,13 +298,7 @@ fn garbage_in_the_window_ends_the_group_by_name() {
     for (number, (offset, len)) in places.into_iter().enumerate() {
         for byte in [0u8, 0x5a, 0xff] {
             let window = Window::new(1 << 20);
-            let (errors, time) = errors_after(&window, || {
-                // The ranks write on: what one lays over it can be right again.
-                for _ in 0..200 {
-                    window.write(&vec![byte; len], offset);
-                    thread::sleep(Duration::from_micros(50));
-                }
-            });
+            let (errors, time) = errors_after(|| window.write(&vec![byte; len], offset), &window);
             for error in errors {
                 let CollectiveError::EpochFailed { rank: 0 | 1, cause, .. } = error else {
                     panic!("{error}")
