@@ -27,7 +27,7 @@ pub struct PerfReport {
     /// Algorithm that was demanded for every size; null if it is chosen by size.
     #[serde(default)]
     pub algorithm: Option<String>,
-    /// Whether the links were measured to choose algorithms by them.
+    /// Whether algorithms were chosen by measured links.
     #[serde(default)]
     pub tuned: bool,
     /// Number of ranks.

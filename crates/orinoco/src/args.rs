@@ -443,10 +443,10 @@ pub(crate) struct PerfArgs {
     /// Folder or recording with the files of another board (/proc, /sys, /etc), from which its sensors are read [with --energy; default: this machine]
     #[arg(long, value_name = "ROOT", requires = "energy", conflicts_with = "hosts")]
     pub(crate) sysroot: Option<PathBuf>,
-    /// Measure the links between the ranks first, and choose the algorithm for each size by them [not over shared memory]
+    /// Measure the links between the ranks first, and use the results to choose the algorithm for each size [not over shared memory]
     #[arg(long)]
     pub(crate) tune: bool,
-    /// Print for each size the chosen algorithm, its predicted time, and the share of the lower bound; includes --tune [not over shared memory]
+    /// Print for each size the chosen algorithm, its predicted time, and the lower bound as a share of the measured time; includes --tune [not over shared memory]
     #[arg(long)]
     pub(crate) explain: bool,
     /// Algorithm of the operation for every size, instead of one chosen by size [not over shared memory]
