@@ -69,7 +69,7 @@ fn board() -> Recording {
 }
 
 #[derive(Debug)]
-struct Card([GpuInfo; 1]);
+struct Card([GpuInfo; 1], Joules);
 
 impl GpuDevices for Card {
     fn gpus(&self) -> &[GpuInfo] {
@@ -77,7 +77,8 @@ impl GpuDevices for Card {
     }
 
     fn read_power(&mut self, _: usize) -> GpuPower {
-        GpuPower { watts: Ok(Watts::from_units(30)), joules: Ok(Joules::from_units(900)) }
+        self.1 += Joules::from_units(15);
+        GpuPower { watts: Ok(Watts::from_units(30)), joules: Ok(self.1) }
     }
 
     fn read(&mut self, _: usize) -> GpuReading {
@@ -159,7 +160,7 @@ fn loads_are_over_the_cores_of_a_group_and_gpus_of_a_driver_are_listed() {
     let seconds = move || Duration::from_secs(now.load(Ordering::Relaxed));
     let sysroot = Sysroot::replay(board(), seconds);
     let card = GpuInfo { name: "card".to_owned(), address: String::new(), counts_energy: true };
-    let mut sensors = Sensors::discover(&sysroot).with_gpus(Ok(Box::new(Card([card]))));
+    let mut sensors = Sensors::discover(&sysroot).with_gpus(Ok(Box::new(Card([card], Joules::default()))));
     let mut snapshot = Snapshot::default();
     sensors.read(Nanos(0), &mut snapshot);
     time.store(1, Ordering::Relaxed);
