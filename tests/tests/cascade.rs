@@ -48,9 +48,20 @@ fn stream_of_people(seat: &str, sink: &Path) -> String {
 const SERVED: &str = "[[model]]\nname = 'again'\nmodel = 'person-nano'\nbatch = 4\n\
                       [[stream]]\nname = 'cluster'\nsource = 'cluster://'\nmodels = ['again']\n";
 
+/// A daemon, which is killed when this value is dropped.
 struct Daemon {
-    child: Child,
+    /// `None` once its end is waited for.
+    child: Option<Child>,
     socket: PathBuf,
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            child.kill().expect("killed");
+            child.wait().expect("ended");
+        }
+    }
 }
 
 impl Daemon {
@@ -63,7 +74,7 @@ impl Daemon {
             .arg(dir.join(format!("{name}.toml")))
             .current_dir(root())
             .stderr(Stdio::from(log));
-        Self { child: command.spawn().expect("starts"), socket: dir.join(format!("{name}.sock")) }
+        Self { child: Some(command.spawn().expect("starts")), socket: dir.join(format!("{name}.sock")) }
     }
 
     fn status(&self) -> Option<Status> {
@@ -88,9 +99,14 @@ impl Daemon {
         }
     }
 
+    /// Waits until the daemon ends, and returns its exit code.
+    fn exit_code(mut self) -> Option<i32> {
+        wait(self.child.take().expect("it was not waited for"), WAIT_MAX).0
+    }
+
     fn end(self) {
-        signal(&self.child, "TERM");
-        assert_eq!(wait(self.child, WAIT_MAX).0, Some(0));
+        signal(self.child.as_ref().expect("it was not waited for"), "TERM");
+        assert_eq!(self.exit_code(), Some(0));
     }
 }
 
@@ -158,16 +174,15 @@ fn a_stream_goes_on_without_the_seat_of_its_second_model_and_uses_it_again() {
     // Without the other board the stream runs, too.
     let a = Daemon::start(dir, "a");
     a.until(|model| missed(model, "offline") > 0);
-    let mut b = Daemon::start(dir, "b");
+    let b = Daemon::start(dir, "b");
     let before = a.until(|model| remote(model) >= 40);
     assert!(
         b.status().expect("a status").ready,
         "a board that serves others is ready without frames of its own"
     );
 
-    b.child.kill().expect("killed");
     let start = Instant::now();
-    b.child.wait().expect("ended");
+    drop(b);
     let after = a.until(|model| missed(model, "offline") > missed(&before, "offline"));
     println!("it went on after {} ms", start.elapsed().as_millis());
     assert!(start.elapsed() < GOES_ON_MAX, "{:?}", start.elapsed());
@@ -194,10 +209,9 @@ fn a_local_model_takes_over_when_its_seat_is_offline() {
     let results = dir.join("gate.jsonl");
     write_board(dir, "a", &operator, &stream_of_people("seat = 'b'\nfallback = 'local'\n", &results));
     write_board(dir, "b", &operator, SERVED);
-    let (a, mut b) = (Daemon::start(dir, "a"), Daemon::start(dir, "b"));
+    let (a, b) = (Daemon::start(dir, "a"), Daemon::start(dir, "b"));
     a.until(|model| remote(model) >= 40);
-    b.child.kill().expect("killed");
-    b.child.wait().expect("ended");
+    drop(b);
     let missed = a.until(|model| missed(model, "offline") >= 20);
     println!("{missed:?}");
     a.end();
@@ -231,7 +245,7 @@ fn a_seat_that_is_not_in_the_list_is_refused_at_the_start() {
     let operator = make_local_cluster(dir, &["a", "b"]);
     write_board(dir, "a", &operator, &stream_of_people("seat = 'south'\n", &dir.join("gate.jsonl")));
     let a = Daemon::start(dir, "a");
-    assert_eq!(wait(a.child, WAIT_MAX).0, Some(2));
+    assert_eq!(a.exit_code(), Some(2));
     let log = fs::read_to_string(dir.join("a.log")).expect("a log");
     let expected = "seat `south` of a model is not another seat of the member list; use one of b";
     assert!(log.contains("E1004") && log.contains(expected), "{log}");
