@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use orinoco_api::Uncertain;
 use orinoco_board::Detection;
-use orinoco_board::readers::Sensors;
+use orinoco_board::readers::{Rail, Sensors};
 use orinoco_core::{Clock, ComputeUnit, LaneId, ModelId, Nanos, Rng, TimeSpan, Watts};
 use orinoco_runtime::EnergyRails;
 use orinoco_telemetry::energy::{EnergyMeter, EnergyReport, Figure, MeterSettings, NotMeasured};
@@ -50,8 +50,15 @@ impl<'a> Meter<'a> {
         unit: ComputeUnit,
         now: Nanos,
     ) -> Result<Self, String> {
-        let rails = EnergyRails::choose(sensors, detection, unit, None, now);
-        rails.map(|rails| Self { rails, sensors }).map_err(|why| why.to_string())
+        let rails =
+            EnergyRails::choose(sensors, detection, unit, None, now).map_err(|why| why.to_string())?;
+        let meter = Self { rails, sensors };
+        if unit == ComputeUnit::Cpu && meter.total().all(|rail| rail.chip == "nvml") {
+            let reason = "only the GPU's own power can be read, and it does not include work on the processor; `orinoco doctor` \
+                          lists the other sensors";
+            return Err(reason.to_owned());
+        }
+        Ok(meter)
     }
 
     /// Returns the mean length of a burst that the sensors can tell from a pause.
@@ -59,28 +66,67 @@ impl<'a> Meter<'a> {
         burst_length(&self.rails.settings().sensor)
     }
 
-    /// Reads the rails on a thread of its own while `work` runs, which returns its batches in the order of their times.
-    pub(crate) fn measure<E>(
-        &mut self,
-        clock: &Arc<dyn Clock>,
-        work: impl FnOnce() -> Result<Vec<BatchRecord>, E>,
-    ) -> Result<Measurement, E> {
-        let start = clock.now();
-        let times = self.rails.reading_times(start, Rng::with_seed(SEED + 1));
-        let sampler = Sampler::new(self.sensors, times);
-        let (is_over, signal) = (AtomicBool::new(false), clock.signal());
-        let (samples, batches) = thread::scope(|scope| {
-            let sampling = scope.spawn(|| sampler.run(&**clock, &*signal, &is_over));
-            let batches = work();
-            is_over.store(true, Ordering::Release);
-            signal.notify();
-            let samples = sampling.join().expect("reading sensors does not panic");
-            Ok((samples, batches?))
-        })?;
-        let settings = self.rails.settings().clone();
-        let report = attribute(&settings, start, &samples, &batches);
-        Ok(Measurement { settings, report, readings: samples.len(), batches })
+    /// Returns whether the rails in the total are those of another meter.
+    pub(crate) fn has_total_of(&self, other: &Meter<'_>) -> bool {
+        self.total()
+            .map(|rail| (&rail.source, &rail.name))
+            .eq(other.total().map(|rail| (&rail.source, &rail.name)))
     }
+
+    /// Returns the rails in the total.
+    fn total(&self) -> impl Iterator<Item = &Rail> {
+        let rails = self.sensors.rails().iter().zip(&self.rails.settings().rails);
+        rails.filter(|(_, settings)| settings.is_in_total).map(|(rail, _)| rail)
+    }
+
+    /// Returns a reader of the rails from `start` on.
+    pub(crate) fn sampler(&mut self, start: Nanos) -> Sampler<'_> {
+        let times = self.rails.reading_times(start, Rng::with_seed(SEED + 1));
+        Sampler::new(self.sensors, times)
+    }
+
+    /// Attributes the samples since `start` to the batches.
+    pub(crate) fn measurement(
+        &self,
+        start: Nanos,
+        samples: &[RailSample],
+        batches: Vec<BatchRecord>,
+    ) -> Measurement {
+        let settings = self.rails.settings().clone();
+        let report = attribute(&settings, start, samples, &batches);
+        Measurement { settings, report, readings: samples.len(), batches }
+    }
+}
+
+/// Reads the rails of each meter on a thread of its own while `work` runs, which returns its batches in the order of their times.
+/// Returns a measurement for each meter, with all batches.
+pub(crate) fn measure<E>(
+    meters: &mut [Meter<'_>],
+    clock: &Arc<dyn Clock>,
+    work: impl FnOnce() -> Result<Vec<BatchRecord>, E>,
+) -> Result<Vec<Measurement>, E> {
+    let (start, is_over) = (clock.now(), AtomicBool::new(false));
+    // A signal wakes one thread.
+    let signals: Vec<_> = meters.iter().map(|_| clock.signal()).collect();
+    let (samples, batches) = thread::scope(|scope| {
+        let threads: Vec<_> = meters
+            .iter_mut()
+            .zip(&signals)
+            .map(|(meter, signal)| {
+                let sampler = meter.sampler(start);
+                scope.spawn(|| sampler.run(&**clock, &**signal, &is_over))
+            })
+            .collect();
+        let batches = work();
+        is_over.store(true, Ordering::Release);
+        signals.iter().for_each(|signal| signal.notify());
+        let samples =
+            threads.into_iter().map(|thread| thread.join().expect("reading sensors does not panic"));
+        let samples: Vec<Vec<RailSample>> = samples.collect();
+        Ok((samples, batches?))
+    })?;
+    let measured = meters.iter().zip(&samples);
+    Ok(measured.map(|(meter, samples)| meter.measurement(start, samples, batches.clone())).collect())
 }
 
 impl Measurement {

@@ -75,7 +75,7 @@ fn measure(args: &BenchModelArgs, model: &str) -> Result<Vec<ModelCard>, Faults>
     output::note("latency");
     let latency = latency::measure(&mut subjects, seconds, &*bench.clock)?;
     output::note("power and energy");
-    let power = power::measure(&mut subjects, &mut board, seconds, &bench.clock)?;
+    let power = power::measure(&mut subjects, &board, seconds, &bench.clock)?;
     let throughput = bench.throughput(&mut subjects, &latency, seconds)?;
     let after = board.conditions(bench.clock.now());
 

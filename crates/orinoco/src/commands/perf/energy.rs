@@ -16,7 +16,7 @@ use orinoco_telemetry::BatchRecord;
 
 use super::operation::{Number, Operation, Reduction, Vectors};
 use crate::commands::energy::{
-    BATCH_SPAN, LoadPlan, Measurement, Meter, SETTLE, Step, batch, plan, reason_text, wait_until,
+    BATCH_SPAN, LoadPlan, Measurement, Meter, SETTLE, Step, batch, measure, plan, reason_text, wait_until,
 };
 
 /// Sensors of the board of this rank, if it is the rank that reads them.
@@ -101,7 +101,7 @@ impl Board {
         let (calls, bytes) = (call.per_span(), call.bytes);
         let work = || follow(&mut *group, plan, call, calls, &**clock);
         let measured = match meter {
-            Some(mut meter) => Some(meter.measure(clock, work)?),
+            Some(mut meter) => measure(std::slice::from_mut(&mut meter), clock, work)?.pop(),
             None => work().map(|_| None)?,
         };
         sum(group, measured.as_ref(), f64::from(calls), bytes as f64)

@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use orinoco_api::{CardEnergy, CardPower, Measured, Uncertain};
+use orinoco_board::Detection;
+use orinoco_board::readers::Sensors;
 use orinoco_core::{Clock, ComputeUnit, Diagnosis, ModelId, Nanos, TimeSpan};
 use orinoco_telemetry::BatchRecord;
 use orinoco_telemetry::energy::{Covers, MeterSettings};
@@ -11,7 +13,7 @@ use orinoco_telemetry::energy::{Covers, MeterSettings};
 use super::board::BoardSensors;
 use super::subject::Subject;
 use crate::commands::energy::{
-    BATCH_SPAN, LoadPlan, Measurement, Meter, SETTLE, Step, batch, plan, reason_text, wait_until,
+    self, BATCH_SPAN, LoadPlan, Measurement, Meter, SETTLE, Step, batch, plan, reason_text, wait_until,
 };
 
 /// Option that says for how long is measured.
@@ -33,21 +35,71 @@ impl PowerFigures {
 /// Measures power and energy of all subjects side by side: first the idle board, then the subjects in turns, `busy` each.
 pub(super) fn measure(
     subjects: &mut [Subject],
-    board: &mut BoardSensors,
+    board: &BoardSensors,
     busy: Duration,
     clock: &Arc<dyn Clock>,
 ) -> Result<Vec<PowerFigures>, Diagnosis> {
-    let unit = if subjects.iter().any(Subject::is_on_gpu) { ComputeUnit::Gpu } else { ComputeUnit::Cpu };
-    let mut meter = match Meter::choose(&mut board.sensors, &board.detection, unit, clock.now()) {
-        Ok(meter) => meter,
-        Err(reason) => return Ok(subjects.iter().map(|_| PowerFigures::missing(&reason)).collect()),
+    let units: Vec<ComputeUnit> = subjects.iter().map(unit).collect();
+    let used = ComputeUnit::ALL.into_iter().filter(|unit| units.contains(unit));
+    // The power of a counter is a difference to the reading before, so that no two meters can share sensors.
+    let mut sensors: Vec<(ComputeUnit, Sensors)> =
+        used.map(|unit| (unit, Sensors::discover(&board.sysroot))).collect();
+    let mut meters = Meters::choose(&mut sensors, &board.detection, clock.now());
+    let Some(burst) = meters.burst() else {
+        return Ok(meters.figures(&units, &[]));
     };
     wait_until(&**clock, clock.now() + SETTLE);
-    let plan = plan(clock.now(), meter.burst(), busy, subjects.len());
+    let plan = plan(clock.now(), burst, busy, subjects.len());
     let mut infer = |subject: usize| subjects[subject].execute().map(drop);
-    let measured = meter.measure(clock, || execute(&mut infer, plan, &**clock))?;
-    let subjects = subjects.len();
-    Ok((0..subjects).map(|index| figures(&measured, index)).collect())
+    let measured = energy::measure(&mut meters.meters, clock, || execute(&mut infer, plan, &**clock))?;
+    Ok(meters.figures(&units, &measured))
+}
+
+/// Returns the unit whose power a subject's inferences change most.
+fn unit(subject: &Subject) -> ComputeUnit {
+    if subject.is_on_gpu() { ComputeUnit::Gpu } else { ComputeUnit::Cpu }
+}
+
+/// Meters of the units on which the subjects compute. A discrete GPU and the processor have rails of their own.
+struct Meters<'a> {
+    meters: Vec<Meter<'a>>,
+    /// Index of each unit's meter, or the reason why it has none.
+    of_unit: Vec<(ComputeUnit, Result<usize, String>)>,
+}
+
+impl<'a> Meters<'a> {
+    /// Chooses a meter for each unit. Units with the same rails have one together.
+    fn choose(sensors: &'a mut [(ComputeUnit, Sensors)], detection: &Detection, now: Nanos) -> Self {
+        let (mut meters, mut of_unit) = (Vec::<Meter<'a>>::new(), Vec::new());
+        for (unit, sensors) in sensors {
+            let index = Meter::choose(sensors, detection, *unit, now).map(|meter| {
+                meters.iter().position(|other| meter.has_total_of(other)).unwrap_or_else(|| {
+                    meters.push(meter);
+                    meters.len() - 1
+                })
+            });
+            of_unit.push((*unit, index));
+        }
+        Self { meters, of_unit }
+    }
+
+    /// Returns the mean length of a burst that all meters can tell from a pause; `None` without meters.
+    fn burst(&self) -> Option<Duration> {
+        self.meters.iter().map(Meter::burst).max()
+    }
+
+    /// Returns the figures of the subjects on `units`, each by the meter of its unit.
+    fn figures(&self, units: &[ComputeUnit], measured: &[Measurement]) -> Vec<PowerFigures> {
+        let of_subject = |(index, unit): (usize, &ComputeUnit)| {
+            let (_, meter) =
+                self.of_unit.iter().find(|(of, _)| of == unit).expect("each unit in use has an entry");
+            match meter {
+                Ok(meter) => figures(&measured[*meter], index),
+                Err(reason) => PowerFigures::missing(reason),
+            }
+        };
+        units.iter().enumerate().map(of_subject).collect()
+    }
 }
 
 /// Executes the subjects by the plan, and returns their busy times. `infer` executes one inference of a subject.

@@ -3,7 +3,8 @@
 use std::fs;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use orinoco_core::{Rng, Signal, WallTime};
+use orinoco_board::readers::{GpuDevices, GpuInfo, GpuPower, GpuReading, Unknown};
+use orinoco_core::{Joules, Rng, Signal, WallTime};
 use orinoco_runtime::EnergyRails;
 use orinoco_sysroot::Sysroot;
 use tempfile::TempDir;
@@ -113,8 +114,63 @@ fn add_ina3221(tree: &Tree, label: &str) {
     tree.chip(0, &files);
 }
 
+/// Folder of the processor's energy counter.
+const RAPL: &str = "sys/class/powercap/intel-rapl:0";
+/// Value of the counter, in microjoules, after which it starts again.
+const RAPL_RANGE: u64 = 262_143_328_850;
+
+/// Adds the energy counter of a processor.
+fn add_rapl(tree: &Tree) {
+    tree.write(&format!("{RAPL}/name"), "package-0");
+    tree.write(&format!("{RAPL}/max_energy_range_uj"), &RAPL_RANGE.to_string());
+    tree.write(&format!("{RAPL}/energy_uj"), "0");
+}
+
+/// Sets the counter for a time. It is updated each millisecond, in steps of 61 µJ, and starts near its end.
+fn write_rapl(tree: &Tree, curve: &Curve, now: u64) {
+    let joules = curve.energy(now / MS * MS);
+    let microjoules = (RAPL_RANGE - 90_000_000 + (joules * 1e6 / 61.0) as u64 * 61) % RAPL_RANGE;
+    tree.write(&format!("{RAPL}/energy_uj"), &microjoules.to_string());
+}
+
+/// Energy counter of a synthetic discrete GPU, in microjoules.
+#[derive(Clone, Debug, Default)]
+struct GpuCounter(Arc<AtomicU64>);
+
+impl GpuCounter {
+    /// Returns the sensors of a board with this GPU.
+    fn sensors(&self, tree: &Tree) -> Sensors {
+        let info = GpuInfo { name: "card".to_owned(), address: String::new(), counts_energy: true };
+        Sensors::discover(&Sysroot::at(tree.0.path())).with_gpus(Ok(Box::new(Gpu([info], self.clone()))))
+    }
+
+    /// Sets the counter for a time. It is updated every 100 ms, in steps of 1 mJ.
+    fn set(&self, curve: &Curve, now: u64) {
+        let millijoules = (curve.energy(now / (100 * MS) * (100 * MS)) * 1e3) as u64;
+        self.0.store(millijoules * 1_000, Ordering::Relaxed);
+    }
+}
+
+#[derive(Debug)]
+struct Gpu([GpuInfo; 1], GpuCounter);
+
+impl GpuDevices for Gpu {
+    fn gpus(&self) -> &[GpuInfo] {
+        &self.0
+    }
+
+    fn read_power(&mut self, _: usize) -> GpuPower {
+        let microjoules = self.1.0.load(Ordering::Relaxed).cast_signed();
+        GpuPower { watts: Err(Unknown::NotOffered), joules: Ok(Joules::from_micro(microjoules)) }
+    }
+
+    fn read(&mut self, index: usize) -> GpuReading {
+        GpuReading { power: self.read_power(index), ..GpuReading::unknown(&Unknown::NotOffered) }
+    }
+}
+
 /// Executes two models by the plan of a measurement, in virtual time.
-fn work(rails: &EnergyRails, seed: u64) -> (Curve, Vec<BatchRecord>, u64) {
+fn work(burst: Duration, seed: u64) -> (Curve, Vec<BatchRecord>, u64) {
     let clock = VirtualClock::default();
     let mut curve = Curve::default();
     let infer = |subject: usize| {
@@ -124,7 +180,7 @@ fn work(rails: &EnergyRails, seed: u64) -> (Curve, Vec<BatchRecord>, u64) {
         clock.0.store(end, Ordering::Relaxed);
         Ok(())
     };
-    let plan = LoadPlan::new(Nanos(0), burst_length(&rails.settings().sensor), BUSY, 2, Rng::with_seed(seed));
+    let plan = LoadPlan::new(Nanos(0), burst, BUSY, 2, Rng::with_seed(seed));
     let batches = execute(infer, plan, &clock).expect("nothing fails");
     (curve, batches, clock.now().0)
 }
@@ -197,7 +253,7 @@ fn energy_of_a_known_curve_is_within_its_bar() {
         let mut board = tree.board();
         let rails = choose(&mut board, ComputeUnit::Cpu, Nanos(0)).expect("there is a rail");
         assert_eq!(rails.settings().covers, Covers::Input);
-        let (curve, batches, end) = work(&rails, seed);
+        let (curve, batches, end) = work(burst_length(&rails.settings().sensor), seed);
         let mut noise = Rng::with_seed(seed + 100);
         let times = rails.reading_times(Nanos(0), Rng::with_seed(seed + 200));
         let sampler = Sampler::new(&mut board.sensors, times);
@@ -219,22 +275,15 @@ fn energy_of_a_known_curve_is_within_its_bar() {
 #[test]
 fn energy_counters_are_read_at_regular_times() {
     let tree = Tree::new();
-    let zone = "sys/class/powercap/intel-rapl:0";
-    tree.write(&format!("{zone}/name"), "package-0");
-    tree.write(&format!("{zone}/max_energy_range_uj"), "262143328850");
-    tree.write(&format!("{zone}/energy_uj"), "0");
+    add_rapl(&tree);
     let mut board = tree.board();
     let rails = choose(&mut board, ComputeUnit::Cpu, Nanos(0)).expect("there is a counter");
     assert_eq!(rails.settings().covers, Covers::NamedRails);
-    let (curve, batches, end) = work(&rails, 5);
+    let (curve, batches, end) = work(burst_length(&rails.settings().sensor), 5);
     let times = rails.reading_times(Nanos(0), Rng::with_seed(6));
     let sampler = Sampler::new(&mut board.sensors, times);
     let samples = sample(sampler, end, |now| {
-        // The counter is updated each millisecond, in steps of 61 µJ, and starts near its end.
-        let joules = curve.energy(now / MS * MS);
-        let microjoules =
-            (262_143_328_850 - 90_000_000 + (joules * 1e6 / 61.0) as u64 * 61) % 262_143_328_850;
-        tree.write(&format!("{zone}/energy_uj"), &microjoules.to_string());
+        write_rapl(&tree, &curve, now);
     });
     assert_eq!(samples[0].powers, [None], "a counter needs a second reading");
     // The tolerance of what a processor reports itself is 5 %.
@@ -251,4 +300,52 @@ fn a_board_that_never_works_has_no_energy() {
     let figures = figures(&measurement(&rails, &[], &[]), 0);
     assert_eq!(figures.energy.reason(), Some("nothing was executed yet; measure longer with --seconds"));
     assert_eq!(figures.power.reason(), Some("the board was never idle; measure longer with --seconds"));
+}
+
+/// Model 0 computes on the processor, and model 1 on a discrete GPU. Each changes the power of its unit only.
+#[test]
+fn models_on_the_processor_and_on_a_gpu_are_measured_by_the_rails_of_their_units() {
+    const UNITS: [ComputeUnit; 2] = [ComputeUnit::Cpu, ComputeUnit::Gpu];
+    let (tree, gpu) = (Tree::new(), GpuCounter::default());
+    add_rapl(&tree);
+    let mut sensors = UNITS.map(|unit| (unit, gpu.sensors(&tree)));
+    let mut meters = Meters::choose(&mut sensors, &tree.board().detection, Nanos(0));
+    let (curve, batches, end) = work(meters.burst().expect("there are meters"), 7);
+    let part = |model: usize| Curve {
+        busy: curve.busy.iter().copied().filter(|(.., watts)| *watts == WATTS[model]).collect(),
+    };
+    let (of_cpu, of_gpu) = (part(0), part(1));
+    let mut measured = Vec::new();
+    for meter in &mut meters.meters {
+        let samples = sample(meter.sampler(Nanos(0)), end, |now| {
+            write_rapl(&tree, &of_cpu, now);
+            gpu.set(&of_gpu, now);
+        });
+        measured.push(meter.measurement(Nanos(0), &samples, batches.clone()));
+    }
+    let figures = meters.figures(&UNITS, &measured);
+    check_figures(&figures, 0.05);
+    let rails: Vec<_> = figures.iter().map(|of| &of.power.value().expect("measured").rails[..]).collect();
+    assert_eq!(rails, [["package-0"], ["GPU"]]);
+}
+
+#[test]
+fn units_with_the_same_rails_have_one_meter() {
+    let tree = Tree::new();
+    add_ina3221(&tree, "VDD_IN");
+    let mut sensors = ComputeUnit::ALL.map(|unit| (unit, tree.board().sensors));
+    let meters = Meters::choose(&mut sensors, &tree.board().detection, Nanos(0));
+    assert_eq!(meters.meters.len(), 1);
+    assert_eq!(meters.of_unit, ComputeUnit::ALL.map(|unit| (unit, Ok(0))));
+}
+
+#[test]
+fn a_model_on_the_processor_is_not_measured_by_the_rail_of_a_gpu() {
+    let (tree, gpu) = (Tree::new(), GpuCounter::default());
+    let mut sensors = ComputeUnit::ALL.map(|unit| (unit, gpu.sensors(&tree)));
+    let meters = Meters::choose(&mut sensors, &tree.board().detection, Nanos(0));
+    let figures = meters.figures(&[ComputeUnit::Cpu], &[]);
+    let reason = figures[0].energy.reason().expect("not measured");
+    assert!(reason.starts_with("only the GPU's own power can be read"), "{reason}");
+    assert_eq!(meters.of_unit[1], (ComputeUnit::Gpu, Ok(0)));
 }
