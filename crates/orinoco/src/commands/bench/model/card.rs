@@ -73,6 +73,15 @@ pub(super) fn warm_up(load: Duration, first: Duration, discarded: u64) -> WarmUp
     WarmUp { load_us: 1e6 * load.as_secs_f64(), first_us: 1e6 * first.as_secs_f64(), discarded }
 }
 
+/// Returns the versions of everything except the engine.
+pub(super) fn software(versions: &CardVersions) -> Vec<String> {
+    let mut software = vec![format!("orinoco {}", versions.orinoco)];
+    software.extend(versions.jetpack.as_ref().map(|jetpack| format!("JetPack {jetpack}")));
+    software.extend(versions.l4t.as_ref().map(|l4t| format!("L4T {l4t}")));
+    software.extend(versions.kernel.as_ref().map(|kernel| format!("kernel {kernel}")));
+    software
+}
+
 /// Returns the time of day in UTC: `2026-11-23T02:10:00Z` (RFC 3339). The date is computed as by Howard Hinnant, "chrono-Compatible
 /// Low-Level Date Algorithms", section `civil_from_days`: years begin in March, so that leap days are at their ends.
 fn utc(time: WallTime) -> String {

@@ -8,6 +8,9 @@ use orinoco_api::{
 use orinoco_config::FileKind;
 use orinoco_core::{Diagnosis, codes};
 
+use super::card::software;
+use super::power::rails_text;
+
 /// Cards. They have some kilobytes.
 const CARD: FileKind = FileKind {
     noun: "a model card",
@@ -79,12 +82,25 @@ fn caveats(first: &ModelCard, other: &ModelCard) -> Vec<String> {
         Some(mode) => format!("{} in power mode {mode}", card.board.name),
         None => card.board.name.clone(),
     };
+    // Different engines have different versions, which is no reason not to compare them.
+    let has_one_engine = first.engine == other.engine;
+    let versions = |card: &ModelCard| {
+        let mut versions = software(&card.versions);
+        versions.extend(has_one_engine.then(|| format!("{} {}", card.engine, card.versions.engine)));
+        versions.join(", ")
+    };
+    // A power that was not measured has its reason elsewhere, and no ratio.
+    let powers = first.power_w.value().zip(other.power_w.value());
+    let (rails, other_rails) =
+        powers.map(|(first, other)| (rails_text(first), rails_text(other))).unwrap_or_default();
     let aspects = [
         ("models", first.model.clone(), other.model.clone()),
         ("boards", board(first), board(other)),
         ("threads", first.threads.to_string(), other.threads.to_string()),
         ("inputs", first.input.clone(), other.input.clone()),
         ("sources of the accuracy", source(first), source(other)),
+        ("versions", versions(first), versions(other)),
+        ("rails", rails, other_rails),
         ("durations", format!("{} s", first.seconds), format!("{} s", other.seconds)),
     ];
     let differ = aspects.into_iter().filter(|(_, first, other)| first != other);
@@ -130,6 +146,49 @@ mod tests {
         ];
         assert_eq!(caveats, expected);
         assert_eq!((ratio(0.0, 1.0), ratio(2.0, 1.0)), (None, Some(0.5)));
+    }
+
+    #[test]
+    fn different_versions_and_rails_are_listed() {
+        let check = |change: fn(&mut ModelCard), expected: &[&str]| {
+            let (first, mut other) = (example("ort-cpu"), example("ort-cpu"));
+            change(&mut other);
+            assert_eq!(comparison(&[first, other]).caveats, expected);
+        };
+        check(
+            |card| card.versions.engine = "1.2.4".into(),
+            &[
+                "different versions: orinoco 0.1.0, JetPack 6.2, L4T 36.4.3, kernel 5.15, ort-cpu 1.2.3, and orinoco 0.1.0, \
+               JetPack 6.2, L4T 36.4.3, kernel 5.15, ort-cpu 1.2.4",
+            ],
+        );
+        check(|card| (card.engine, card.versions.engine) = ("tract".into(), "0.22".into()), &[]);
+        check(
+            |card| {
+                (card.engine, card.versions.engine) = ("tract".into(), "0.22".into());
+                (card.versions.jetpack, card.versions.l4t) = (None, None);
+            },
+            &[
+                "different versions: orinoco 0.1.0, JetPack 6.2, L4T 36.4.3, kernel 5.15, and orinoco 0.1.0, kernel 5.15",
+            ],
+        );
+        check(
+            |card| {
+                if let Measured::Value(power) = &mut card.power_w {
+                    (power.rails, power.covers) = (vec!["GPU".into()], "named-rails".into());
+                }
+            },
+            &["different rails: VDD_IN: the whole input, and GPU: only these rails"],
+        );
+        check(
+            |card| {
+                if let Measured::Value(power) = &mut card.power_w {
+                    power.covers = "named-rails".into();
+                }
+            },
+            &["different rails: VDD_IN: the whole input, and VDD_IN: only these rails"],
+        );
+        check(|card| card.power_w = Measured::missing("no sensor"), &[]);
     }
 
     #[test]

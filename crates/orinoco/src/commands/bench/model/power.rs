@@ -192,6 +192,12 @@ fn covers_name(covers: Covers) -> &'static str {
     }
 }
 
+/// Returns the rails, with the part of the board that they cover.
+pub(super) fn rails_text(power: &CardPower) -> String {
+    let part = if power.covers == "input" { "the whole input" } else { "only these rails" };
+    format!("{}: {part}", power.rails.join(", "))
+}
+
 fn gain_tolerance(settings: &MeterSettings) -> f64 {
     settings.total_rails().map(|rail| rail.gain_tolerance).fold(0.0, f64::max)
 }

@@ -4,7 +4,9 @@ use orinoco_api::{
     CardPower, CardRatios, Conditions, Latency, Measured, ModelCard, ModelComparison, StageSummary, Uncertain,
 };
 
+use super::card::software;
 use super::compare::best_throughput;
+use super::power::rails_text;
 use crate::output::{self, count, mebibytes};
 
 /// Fewest inferences of which the 99.9th percentile is not just the longest one.
@@ -148,11 +150,7 @@ fn about(card: &ModelCard) -> Vec<String> {
     parts.extend(board.processor.clone());
     parts.push(count(board.cores as u64, "core"));
     parts.extend(board.power_mode.as_ref().map(|mode| format!("power mode {mode}")));
-    let versions = &card.versions;
-    let mut software = vec![format!("orinoco {}", versions.orinoco)];
-    software.extend(versions.jetpack.as_ref().map(|jetpack| format!("JetPack {jetpack}")));
-    software.extend(versions.l4t.as_ref().map(|l4t| format!("L4T {l4t}")));
-    software.extend(versions.kernel.as_ref().map(|kernel| format!("kernel {kernel}")));
+    let mut software = software(&card.versions);
     software.push(card.measured_at.clone());
     vec![parts.join(", "), software.join(", ")]
 }
@@ -256,9 +254,8 @@ fn power_value(power: &Measured<CardPower>) -> String {
 
 pub(super) fn power_details(card: &ModelCard) -> String {
     details(&card.power_w, |power| {
-        let part = if power.covers == "input" { "the whole input" } else { "only these rails" };
         let idle = with_bar(&power.idle);
-        format!("idle {idle} W; {}: {part}; {}", power.rails.join(", "), count(power.readings, "reading"))
+        format!("idle {idle} W; {}; {}", rails_text(power), count(power.readings, "reading"))
     })
 }
 
