@@ -76,5 +76,5 @@ pub use readers::reader_is_gone;
 pub use reloaded::Reloaded;
 pub use run::{Control, RunOptions, Running, start};
 pub use seats::{ModelIdentity, NotServed, SeatBatch, Seats, ServedModels};
-pub use sensors_status::sensors_status;
+pub use sensors_status::{conditions, sensors_status};
 pub use sinks::{JSONL, MP4, SINKS};

@@ -1,5 +1,10 @@
-use orinoco_api::{ClockStatus, FanStatus, RailStatus, SensorsStatus, TemperatureStatus, UnknownValue};
-use orinoco_board::readers::{Hertz, Policy, Reading, Sensors, Snapshot, Unknown, Utilization, Zone};
+use orinoco_api::{
+    ClockStatus, Conditions, FanStatus, RailStatus, SensorsStatus, TemperatureStatus, ThrottleStatus,
+    UnknownValue,
+};
+use orinoco_board::readers::{
+    Hertz, Policy, Reading, Sensors, Snapshot, ThrottleCounter, Unknown, Utilization, Zone,
+};
 use orinoco_core::{Celsius, Joules};
 
 /// Returns the values of a snapshot in the form in which the control socket gives them. `joules` has the energy of each rail since
@@ -14,9 +19,21 @@ pub fn sensors_status(sensors: &Sensors, snapshot: &Snapshot, joules: &[Option<J
     SensorsStatus {
         rails: rails(sensors, snapshot, joules, &mut unknown),
         temperatures: temperatures(sensors, snapshot, &mut unknown),
-        clocks: clocks(sensors, snapshot, &mut unknown),
+        clocks: with_loads(clocks(sensors, snapshot, &mut unknown), sensors, snapshot, &mut unknown),
         cpu_load: unknown.unless(&snapshot.cpu.usage, share, || "load of the processor".to_owned()),
         fans: fans(sensors, snapshot, &mut unknown),
+        unknown: unknown.0,
+    }
+}
+
+/// Returns temperatures, clocks without their loads, and counters of throttling, with the names of [`sensors_status`]. A value that
+/// is not known is absent, and its reason stands in `unknown`; files that cannot be read are not listed.
+pub fn conditions(sensors: &Sensors, snapshot: &Snapshot) -> Conditions {
+    let mut unknown = Unknowns(Vec::new());
+    Conditions {
+        temperatures: temperatures(sensors, snapshot, &mut unknown),
+        clocks: clocks(sensors, snapshot, &mut unknown),
+        throttling: throttling(sensors, snapshot, &mut unknown),
         unknown: unknown.0,
     }
 }
@@ -32,8 +49,13 @@ impl Unknowns {
         number: fn(T) -> f64,
         name: impl FnOnce() -> String,
     ) -> Option<f64> {
+        self.known(reading, name).map(number)
+    }
+
+    /// Returns the value of a reading, or notes the reason why it is not known.
+    fn known<T: Copy>(&mut self, reading: &Reading<T>, name: impl FnOnce() -> String) -> Option<T> {
         let noted = |why: &Unknown| self.0.push(UnknownValue { value: name(), why: why.to_string() });
-        reading.as_ref().map_err(noted).ok().copied().map(number)
+        reading.as_ref().map_err(noted).ok().copied()
     }
 }
 
@@ -82,7 +104,7 @@ fn limit(zone: &Zone) -> Option<Celsius> {
     acts.map(|trip| trip.temperature).filter(|temperature| *temperature > Celsius::ZERO).min()
 }
 
-/// Returns the clocks of devices, then of groups of cores, then of GPUs.
+/// Returns the clocks of devices, then of groups of cores, then of GPUs, without loads.
 fn clocks(sensors: &Sensors, snapshot: &Snapshot, unknown: &mut Unknowns) -> Vec<ClockStatus> {
     let mut names = Names::default();
     let mut all = Vec::new();
@@ -91,17 +113,16 @@ fn clocks(sensors: &Sensors, snapshot: &Snapshot, unknown: &mut Unknowns) -> Vec
         all.push(ClockStatus {
             mhz: unknown.unless(&reading.clock, megahertz, || format!("clock of {name}")),
             max_mhz: unknown.unless(&reading.max, megahertz, || format!("maximum clock of {name}")),
-            load: unknown.unless(&reading.load, share, || format!("load of {name}")),
+            load: None,
             name,
         });
     }
     for (policy, reading) in sensors.policies().iter().zip(&snapshot.cpu.policies) {
         let name = names.unique(&policy_name(policy));
-        let load = load_of(policy, &snapshot.cpu.cores);
         all.push(ClockStatus {
             mhz: unknown.unless(&reading.clock, megahertz, || format!("clock of {name}")),
             max_mhz: unknown.unless(&reading.max, megahertz, || format!("maximum clock of {name}")),
-            load: unknown.unless(&load, share, || format!("load of {name}")),
+            load: None,
             name,
         });
     }
@@ -110,11 +131,28 @@ fn clocks(sensors: &Sensors, snapshot: &Snapshot, unknown: &mut Unknowns) -> Vec
         all.push(ClockStatus {
             mhz: unknown.unless(&gpu.clock, megahertz, || format!("clock of {name}")),
             max_mhz: None,
-            load: unknown.unless(&gpu.load, share, || format!("load of {name}")),
+            load: None,
             name,
         });
     }
     all
+}
+
+/// Adds the loads to [`clocks`].
+fn with_loads(
+    mut clocks: Vec<ClockStatus>,
+    sensors: &Sensors,
+    snapshot: &Snapshot,
+    unknown: &mut Unknowns,
+) -> Vec<ClockStatus> {
+    let devices = sensors.devices().iter().zip(&snapshot.devices).map(|(_, reading)| reading.load.clone());
+    let policies = sensors.policies().iter().zip(&snapshot.cpu.policies);
+    let policies = policies.map(|(policy, _)| load_of(policy, &snapshot.cpu.cores));
+    let gpus = snapshot.gpus.iter().map(|gpu| gpu.load.clone());
+    for (clock, load) in clocks.iter_mut().zip(devices.chain(policies).chain(gpus)) {
+        clock.load = unknown.unless(&load, share, || format!("load of {}", clock.name));
+    }
+    clocks
 }
 
 /// Returns the mean load of the cores of a group that are online.
@@ -151,6 +189,15 @@ fn policy_name(policy: &Policy) -> String {
 /// Returns the name of a GPU, which its rail has, too.
 fn gpu_name(index: usize, snapshot: &Snapshot) -> String {
     if snapshot.gpus.len() == 1 { "GPU".to_owned() } else { format!("GPU {index}") }
+}
+
+fn throttling(sensors: &Sensors, snapshot: &Snapshot, unknown: &mut Unknowns) -> Vec<ThrottleStatus> {
+    let counters = sensors.throttling().iter().zip(&snapshot.throttling);
+    let status = |(counter, reading): (&ThrottleCounter, &Reading<u64>)| ThrottleStatus {
+        name: counter.name.clone(),
+        count: unknown.known(reading, || format!("counter {}", counter.name)),
+    };
+    counters.map(status).collect()
 }
 
 fn fans(sensors: &Sensors, snapshot: &Snapshot, unknown: &mut Unknowns) -> Vec<FanStatus> {

@@ -1,15 +1,13 @@
 //! Board of a card: its name, its versions, and its clocks and temperatures.
 
-use orinoco_api::{CardBoard, ClockStatus, Conditions, TemperatureStatus, ThrottleStatus, UnknownValue};
-use orinoco_board::readers::{Hertz, Policy, Reading, Sensors, Snapshot, Zone};
+use orinoco_api::{CardBoard, Conditions, UnknownValue};
+use orinoco_board::readers::{Sensors, Snapshot};
 use orinoco_board::{Detection, Fact};
 use orinoco_core::Nanos;
 use orinoco_sysroot::Sysroot;
 
 /// Longest `/proc/cpuinfo` that is read, in bytes: servers list some hundred cores.
 const CPUINFO_BYTES_MAX: u64 = 4 << 20;
-/// Kinds of trip points at which the kernel slows a board down or switches it off.
-const LIMITING_TRIPS: [&str; 3] = ["passive", "hot", "critical"];
 
 /// Detection and sensors of a board.
 pub(super) struct BoardSensors {
@@ -55,41 +53,13 @@ impl BoardSensors {
     pub(super) fn conditions(&mut self, now: Nanos) -> Conditions {
         let mut snapshot = Snapshot::default();
         self.sensors.read(now, &mut snapshot);
-        let mut unknown = Vec::new();
-        let clocks = self.clocks(&snapshot, &mut unknown);
-        let zones = self.sensors.zones().iter().zip(&snapshot.zones);
-        let temperatures = zones.map(|(zone, reading)| temperature(zone, reading, &mut unknown)).collect();
-        let counters = self.sensors.throttling().iter().zip(&snapshot.throttling);
-        let throttling = counters.map(|(counter, reading)| ThrottleStatus {
-            name: counter.name.clone(),
-            count: known(&counter.name, reading, &mut unknown).copied(),
-        });
-        let throttling = throttling.collect();
-        unknown.extend(self.missing());
-        Conditions { clocks, temperatures, throttling, unknown }
-    }
-
-    fn clocks(&self, snapshot: &Snapshot, unknown: &mut Vec<UnknownValue>) -> Vec<ClockStatus> {
-        let mut clock = |name: String, present: &Reading<Hertz>, max: &Reading<Hertz>| ClockStatus {
-            mhz: known(&name, present, unknown).map(|hertz| megahertz(*hertz)),
-            max_mhz: max.as_ref().ok().map(|hertz| megahertz(*hertz)),
-            load: None,
-            name,
-        };
-        let policies = self.sensors.policies().iter().zip(&snapshot.cpu.policies);
-        let mut clocks: Vec<ClockStatus> =
-            policies.map(|(policy, reading)| clock(cores(policy), &reading.clock, &reading.max)).collect();
-        let devices = self.sensors.devices().iter().zip(&snapshot.devices);
-        clocks.extend(
-            devices.map(|(device, reading)| clock(device.name.clone(), &reading.clock, &reading.max)),
-        );
-        let gpus = self.sensors.gpus().iter().zip(&snapshot.gpus);
-        clocks.extend(gpus.map(|(gpu, reading)| clock(gpu.name.clone(), &reading.clock, &reading.clock)));
-        clocks
+        let mut conditions = orinoco_runtime::conditions(&self.sensors, &snapshot);
+        conditions.unknown.extend(self.missing(&conditions));
+        conditions
     }
 
     /// Returns the reasons why a board has no clocks or no temperatures.
-    fn missing(&self) -> Vec<UnknownValue> {
+    fn missing(&self, conditions: &Conditions) -> Vec<UnknownValue> {
         let about = |part: &str| {
             let gaps = self.sensors.gaps().iter().filter(move |gap| gap.path.contains(part));
             gaps.map(|gap| UnknownValue { value: gap.path.clone(), why: gap.reason.clone() })
@@ -107,7 +77,7 @@ impl BoardSensors {
             "clocks",
             "the kernel of this machine reports no clock of the processor",
         );
-        none(self.sensors.zones().is_empty(), "temperatures", "this machine has no temperature sensor");
+        none(conditions.temperatures.is_empty(), "temperatures", "this machine has no temperature sensor");
         none(self.sensors.throttling().is_empty(), "throttling", "this machine has no counter of throttling");
         missing
     }
@@ -118,40 +88,87 @@ pub(super) fn value<T: Clone>(fact: &Option<Fact<T>>) -> Option<T> {
     fact.as_ref().map(|fact| fact.value.clone())
 }
 
-/// Returns the value of a reading; its reason goes to `unknown` if there is none.
-fn known<'a, T>(name: &str, reading: &'a Reading<T>, unknown: &mut Vec<UnknownValue>) -> Option<&'a T> {
-    match reading {
-        Ok(value) => Some(value),
-        Err(why) => {
-            unknown.push(UnknownValue { value: name.to_owned(), why: why.to_string() });
-            None
+#[cfg(test)]
+mod tests {
+    use orinoco_api::{ClockStatus, TemperatureStatus};
+    use orinoco_board::readers::{GpuDevices, GpuInfo, GpuPower, GpuReading, Hertz, Unknown};
+    use orinoco_core::Celsius;
+    use orinoco_sysroot::Recording;
+
+    use super::*;
+
+    #[derive(Debug)]
+    struct Gpu([GpuInfo; 1]);
+
+    impl GpuDevices for Gpu {
+        fn gpus(&self) -> &[GpuInfo] {
+            &self.0
+        }
+
+        fn read_power(&mut self, _: usize) -> GpuPower {
+            GpuPower::unknown(&Unknown::NotOffered)
+        }
+
+        fn read(&mut self, _: usize) -> GpuReading {
+            GpuReading {
+                temperature: Ok(Celsius::from_units(51)),
+                clock: Ok(Hertz(1_200_000_000)),
+                ..GpuReading::unknown(&Unknown::NotOffered)
+            }
         }
     }
-}
 
-fn temperature(
-    zone: &Zone,
-    reading: &Reading<orinoco_core::Celsius>,
-    unknown: &mut Vec<UnknownValue>,
-) -> TemperatureStatus {
-    let limits = zone.trips.iter().filter(|trip| LIMITING_TRIPS.contains(&trip.kind.as_str()));
-    let limit = limits.map(|trip| trip.temperature).min();
-    TemperatureStatus {
-        name: zone.name.clone(),
-        celsius: known(&zone.name, reading, unknown).map(|celsius| celsius.to_f64()),
-        limit_celsius: limit.map(|celsius| celsius.to_f64()),
+    /// Returns the sensors of a synthetic board with a discrete GPU.
+    fn board(files: &[(&str, &str)]) -> BoardSensors {
+        let mut board = Recording::synthetic();
+        for (path, text) in files {
+            board.add_file(path, format!("{text}\n")).expect("a file of the board");
+        }
+        let mut board = BoardSensors::find(Sysroot::replay(board, || std::time::Duration::ZERO));
+        let gpu = GpuInfo { name: "card".to_owned(), address: String::new(), counts_energy: false };
+        board.sensors = board.sensors.with_gpus(Ok(Box::new(Gpu([gpu]))));
+        board
     }
-}
 
-/// Returns the name of a group of cores: `cpu 0-3`.
-fn cores(policy: &Policy) -> String {
-    match (policy.cores.first(), policy.cores.last()) {
-        (Some(first), Some(last)) if first != last => format!("cpu {first}-{last}"),
-        (Some(first), _) => format!("cpu {first}"),
-        _ => policy.path.rsplit('/').next().unwrap_or_default().to_owned(),
+    fn clock(name: &str, mhz: f64, max_mhz: Option<f64>) -> ClockStatus {
+        ClockStatus { name: name.to_owned(), mhz: Some(mhz), max_mhz, load: None }
     }
-}
 
-fn megahertz(hertz: Hertz) -> f64 {
-    hertz.0 as f64 / 1e6
+    fn temperature(name: &str, celsius: f64, limit_celsius: Option<f64>) -> TemperatureStatus {
+        TemperatureStatus { name: name.to_owned(), celsius: Some(celsius), limit_celsius }
+    }
+
+    #[test]
+    fn conditions_have_the_gpu_and_only_limits_that_a_driver_gives() {
+        let zone = "/sys/class/thermal/thermal_zone0";
+        let policy = "/sys/devices/system/cpu/cpufreq/policy0";
+        let files = [
+            (format!("{zone}/type"), "cpu-thermal"),
+            (format!("{zone}/temp"), "46500"),
+            (format!("{zone}/trip_point_0_temp"), "99000"),
+            (format!("{zone}/trip_point_0_type"), "passive"),
+            (format!("{zone}/trip_point_1_temp"), "0"),
+            (format!("{zone}/trip_point_1_type"), "critical"),
+            ("/sys/devices/system/cpu/present".to_owned(), "0-1"),
+            (format!("{policy}/related_cpus"), "0 1"),
+            (format!("{policy}/scaling_cur_freq"), "1510400"),
+            (format!("{policy}/scaling_max_freq"), "1984000"),
+        ];
+        let found = board(&files.each_ref().map(|(path, text)| (path.as_str(), *text))).conditions(Nanos(0));
+        let expected = [clock("cpu 0-1", 1510.4, Some(1984.0)), clock("GPU", 1200.0, None)];
+        assert_eq!(found.clocks, expected);
+        let expected = [temperature("cpu-thermal", 46.5, Some(99.0)), temperature("GPU", 51.0, None)];
+        assert_eq!(found.temperatures, expected);
+        let about_values = found.unknown.iter().filter(|unknown| !unknown.value.starts_with('/'));
+        let values: Vec<&str> = about_values.map(|unknown| unknown.value.as_str()).collect();
+        assert_eq!(values, ["throttling"], "loads are not part of the conditions: {:?}", found.unknown);
+    }
+
+    #[test]
+    fn a_board_with_only_the_temperature_of_a_gpu_has_a_temperature() {
+        let found = board(&[]).conditions(Nanos(0));
+        assert_eq!(found.temperatures, [temperature("GPU", 51.0, None)]);
+        let is_missing = |value: &str| found.unknown.iter().any(|unknown| unknown.value == value);
+        assert!(is_missing("clocks") && !is_missing("temperatures"), "{:?}", found.unknown);
+    }
 }
