@@ -494,6 +494,14 @@ fn a_recording_is_replayed_by_the_commands_that_take_a_folder() {
     assert_eq!(detected(&archive), of_board);
     let (_, found) = report(&mut doctor(&["--sysroot", &archive.display().to_string()]));
     check(part(&found, "rail", "VDD_IN"), "ok", &["5.000 W"]);
+    let devices: Vec<&Value> =
+        found["parts"].as_array().expect("parts").iter().filter(|part| part["kind"] == "device").collect();
+    let [device] = devices[..] else {
+        panic!("the device nodes of this machine are not the board's: {devices:#?}")
+    };
+    check(device, "not_checked", &["a recording has no device nodes"]);
+    let fixes = found["parts"].as_array().expect("parts").iter().filter(|part| !commands(part).is_empty());
+    assert_eq!(fixes.count(), 0, "a recording cannot be corrected: {found:#}");
 
     let archive = archive.display().to_string();
     let mut top = orinoco(&["top", "--json", "--interval", "0.2", "--sysroot", &archive]);

@@ -36,7 +36,7 @@ pub(super) struct System {
     /// Whether the commands were checked for it.
     is_checked: bool,
     pub(super) user: User,
-    /// Folder in which the files of the board are; `None` for this machine.
+    /// Folder in which the files of the board are, `/` for this machine; `None` for a recording.
     folder: Option<PathBuf>,
 }
 
@@ -53,16 +53,13 @@ impl System {
             name: value("PRETTY_NAME").or_else(|| value("NAME")),
             is_checked: CHECKED.contains(&(id.as_str(), version.as_str())),
             user: User::of_process(sysroot),
-            folder: sysroot.directory().filter(|_| !sysroot.is_host()).map(Path::to_owned),
+            folder: sysroot.directory().map(Path::to_owned),
         }
     }
 
-    /// Returns the path on this machine of a file of the board.
-    pub(super) fn real(&self, path: &str) -> PathBuf {
-        match &self.folder {
-            Some(folder) => folder.join(path.trim_start_matches('/')),
-            None => PathBuf::from(path),
-        }
+    /// Returns the path on this machine of a file of the board; `None` for a recording, whose files are not on this machine.
+    pub(super) fn real(&self, path: &str) -> Option<PathBuf> {
+        Some(self.folder.as_ref()?.join(path.trim_start_matches('/')))
     }
 
     /// Returns the command with `sudo`, if it is needed.
@@ -125,8 +122,13 @@ impl System {
         Fix { next: Some(next), ..Fix::commands([command]) }
     }
 
-    /// Returns the correction for files that the user may not read: the user's group may.
-    pub(super) fn allow_reading(&self, paths: &[PathBuf]) -> Fix {
+    /// Returns the correction for files of the board that the user may not read: the user's group may.
+    pub(super) fn allow_reading(&self, files: &[String]) -> Fix {
+        let Some(paths) = files.iter().map(|file| self.real(file)).collect::<Option<Vec<_>>>() else {
+            return Fix::words(
+                "a recording cannot be corrected: run `orinoco doctor` on the board, as the user who recorded it, for the commands",
+            );
+        };
         let files = paths.iter().map(|path| quoted(path)).collect::<Vec<_>>().join(" ");
         let group = &self.user.group;
         let commands = [format!("chgrp {group} {files}"), format!("chmod g+rX {files}")];
@@ -218,7 +220,8 @@ mod tests {
         assert_eq!(name_of(text, 4), None);
         let system = system("ID=debian\nVERSION_ID=12\n");
         assert_eq!(system.join_group("video").commands, ["sudo usermod -aG video ada"]);
-        let fix = system.allow_reading(&[PathBuf::from("/sys/class/it's")]);
+        let host = System { folder: Some(PathBuf::from("/")), ..system };
+        let fix = host.allow_reading(&["/sys/class/it's".to_owned()]);
         assert_eq!(fix.commands[1], r"sudo chmod g+rX '/sys/class/it'\''s'");
     }
 }

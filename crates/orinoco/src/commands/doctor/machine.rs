@@ -44,7 +44,14 @@ pub(super) fn checks(
         parts.extend(cache.into_iter().chain([Path::new(".")]).map(disk));
     }
     let groups = sysroot.text("/etc/group").unwrap_or_default();
-    parts.extend(NODES.iter().flat_map(|kind| devices(*kind, &groups, system)));
+    let devices = NODES.iter().map(|kind| devices(*kind, &groups, system)).collect::<Option<Vec<_>>>();
+    match devices {
+        Some(devices) => parts.extend(devices.into_iter().flatten()),
+        None => {
+            let says = "a recording has no device nodes; run `orinoco doctor` on the board";
+            parts.push(part(Group::Machine, "device", "all", PartState::NotChecked, says));
+        }
+    }
     parts
 }
 
@@ -87,13 +94,13 @@ fn disk(folder: &Path) -> MachinePart {
     }
 }
 
-/// Reports the device nodes of one kind: those that can be opened on one line, the others by their owners.
+/// Reports the device nodes of one kind: those that can be opened on one line, the others by their owners. `None` for a recording.
 fn devices(
     (folder, prefix, purpose, package): (&str, &str, &str, Option<&str>),
     groups: &str,
     system: &System,
-) -> Vec<MachinePart> {
-    let entries = fs::read_dir(system.real(folder)).into_iter().flatten().flatten();
+) -> Option<Vec<MachinePart>> {
+    let entries = fs::read_dir(system.real(folder)?).into_iter().flatten().flatten();
     let is_one = |path: &PathBuf| {
         let name = path.file_name().and_then(|name| name.to_str());
         name.is_some_and(|name| name.starts_with(prefix)) && !path.is_dir()
@@ -114,7 +121,7 @@ fn devices(
     for (owner, paths) in by_owner {
         parts.push(denied_part(owner, &paths, (purpose, package), groups, system));
     }
-    parts
+    Some(parts)
 }
 
 /// Reports nodes that the user may not open, with the group that may.
@@ -169,6 +176,10 @@ fn names(paths: &[PathBuf]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use orinoco_sysroot::Recording;
+
     use super::*;
 
     #[test]
@@ -190,6 +201,16 @@ mod tests {
         let device = parts.iter().find(|part| part.kind == "device").expect("there is one");
         assert_eq!((&*device.name, device.state), ("/dev/infiniband/uverbs*", PartState::Ok));
         assert!(device.says.ends_with("uverbs0, for RDMA"), "{}", device.says);
+    }
+
+    #[test]
+    fn devices_of_a_recording_are_not_those_of_this_machine() {
+        let sysroot = Sysroot::replay(Recording::synthetic(), || Duration::ZERO);
+        let parts = checks(&Snapshot::default(), None, &sysroot, &System::read(&sysroot));
+        let devices: Vec<_> = parts.iter().filter(|part| part.kind == "device").collect();
+        let [device] = devices[..] else { panic!("{devices:?}") };
+        assert_eq!((&*device.name, device.state), ("all", PartState::NotChecked));
+        assert_eq!(device.says, "a recording has no device nodes; run `orinoco doctor` on the board");
     }
 
     #[test]

@@ -1,13 +1,11 @@
 //! Check of the sensors: each gives a value, or the reason why there is none.
 
-use std::path::PathBuf;
-
 use orinoco_api::{MachinePart, PartState};
 use orinoco_board::readers::{Gap, Rail, RailReading, Sensors, Snapshot, Unknown};
 use orinoco_sysroot::{ReadErrorKind, Sysroot};
 
 use super::advice::System;
-use super::check::{Fix, Group, part, with_fix};
+use super::check::{Group, part, with_fix};
 
 /// Reports all sensors with the values of a snapshot.
 pub(super) fn checks(
@@ -66,7 +64,7 @@ impl Advice<'_> {
             Err(Unknown::File(ReadErrorKind::Denied)) => {
                 let files = files();
                 let says = format!("permission denied: {}", files.join(", "));
-                with_fix(report(PartState::Broken, says), self.allow(&files))
+                with_fix(report(PartState::Broken, says), self.system.allow_reading(&files))
             }
             Err(unknown) => report(state(unknown), unknown.to_string()),
         }
@@ -87,14 +85,9 @@ impl Advice<'_> {
         };
         let found = part(Group::Sensors, "sensor", &*gap.path, state, &gap.reason);
         Some(match is_denied {
-            true => with_fix(found, self.allow(std::slice::from_ref(&gap.path))),
+            true => with_fix(found, self.system.allow_reading(std::slice::from_ref(&gap.path))),
             false => found,
         })
-    }
-
-    fn allow(&self, files: &[String]) -> Fix {
-        let paths: Vec<PathBuf> = files.iter().map(|file| self.system.real(file)).collect();
-        self.system.allow_reading(&paths)
     }
 
     /// Returns the files of a rail that may not be read.
@@ -126,5 +119,34 @@ fn cores(numbers: &[u32]) -> String {
         [first, .., last] => format!("{first}-{last}"),
         [one] => one.to_string(),
         [] => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use orinoco_core::Nanos;
+    use orinoco_sysroot::Recording;
+
+    use super::*;
+
+    #[test]
+    fn a_recording_has_no_commands_for_this_machine() {
+        let chip = "/sys/class/hwmon/hwmon3";
+        let mut recording = Recording::synthetic();
+        for (name, text) in [("name", "ina3221\n"), ("in1_label", "VDD_IN\n"), ("in1_input", "5000\n")] {
+            recording.add_file(&format!("{chip}/{name}"), text).expect("a file of the board");
+        }
+        let denied = Err(ReadErrorKind::Denied);
+        recording.add_value(&format!("{chip}/curr1_input"), Duration::ZERO, denied).expect("a value");
+        let sysroot = Sysroot::replay(recording, || Duration::ZERO);
+        let (mut sensors, mut snapshot) = (Sensors::discover(&sysroot), Snapshot::default());
+        sensors.read(Nanos(0), &mut snapshot);
+        let parts = checks(&sensors, &snapshot, &sysroot, &System::read(&sysroot));
+        let rail = parts.iter().find(|part| part.kind == "rail").expect("there is one");
+        assert_eq!(rail.says, format!("permission denied: {chip}/curr1_input"));
+        assert_eq!(rail.fix, Vec::<String>::new());
+        assert!(rail.next.as_ref().is_some_and(|next| next.contains("on the board")), "{rail:?}");
     }
 }
