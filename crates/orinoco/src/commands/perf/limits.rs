@@ -122,7 +122,7 @@ mod tests {
         let own = TcpStream::connect(listener.local_addr().expect("bound")).expect("it listens");
         own.set_nonblocking(true).expect("a socket");
         let (other, _) = listener.accept().expect("a connection");
-        let mut end = || exchange(&own, &[1; 8], &mut [0; 8], Duration::from_millis(20));
+        let end = || exchange(&own, &[1; 8], &mut [0; 8], Duration::from_millis(20));
         assert_eq!(end().expect_err("it is silent").kind(), io::ErrorKind::TimedOut);
         drop(other);
         let gone = [io::ErrorKind::UnexpectedEof, io::ErrorKind::ConnectionReset, io::ErrorKind::BrokenPipe];
