@@ -95,8 +95,7 @@ fn a_client_that_does_not_read_is_dropped() {
     const DUMP: usize = 64 << 20;
     // On a busy machine, so long an answer takes seconds to make.
     let answer_wait_max = Duration::from_secs(60);
-    let limits =
-        Limits { write_stall_max: Duration::from_millis(200), answer_wait_max, ..Limits::default() };
+    let limits = Limits { write_stall_max: Duration::from_millis(200), answer_wait_max, ..Limits::default() };
     let served = Served::new(limits);
     served.board.dump_bytes.store(DUMP, Ordering::SeqCst);
     let mut stuck = served.unix();
