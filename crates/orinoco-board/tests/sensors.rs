@@ -231,6 +231,12 @@ fn an_ina226_and_an_energy_counter_are_rails() {
         snapshot.rails[1].watts, of_counter,
         "the average of its counter, not the power of one conversion"
     );
+    let mut broken = ina228;
+    broken[4].1 = "none";
+    let (_, snapshot) = read(&Tree::default().chip(2, "1-004a", &broken).sysroot());
+    assert!(snapshot.rails[0].joules.is_err());
+    let of_broken = &snapshot.rails[0].watts;
+    assert!(matches!(of_broken, Err(Unknown::File(_))), "nor without its counter: {of_broken:?}");
 }
 
 #[test]

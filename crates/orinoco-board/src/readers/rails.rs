@@ -85,8 +85,9 @@ impl Rails {
                     None => GpuPower::unknown(&Unknown::NotOffered),
                 }),
             };
-            let is_counter = matches!(rail.kind, RailKind::EnergyCounter { .. }) && reading.joules.is_ok();
-            if is_counter || reading.watts == Err(Unknown::NotOffered) {
+            if matches!(rail.kind, RailKind::EnergyCounter { .. })
+                || reading.watts == Err(Unknown::NotOffered)
+            {
                 reading.watts = average_power(rail, &mut sensor.earlier, now, &reading.joules);
             }
             put(into, index, reading);
