@@ -51,10 +51,14 @@ pub struct PowerState {
     pub version: u32,
     /// Power modes, in the order of the board's configuration; empty where the board has none.
     pub power_modes: Vec<ModeState>,
-    /// Domains of clocks.
+    /// Domains of clocks, without those whose limit cannot be read now, because the kernel throttles them.
     pub clocks: Vec<ClockState>,
     /// Whether something is changed that the helper will restore.
     pub is_changed: bool,
+    /// Cooling device that lowers clocks now, if nothing can be changed until that ends: what was set cannot be read meanwhile, so it
+    /// could not be restored.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub blocked_by: Option<String>,
 }
 
 /// Power mode.
@@ -65,7 +69,7 @@ pub struct ModeState {
     pub name: String,
     /// Whether it is set.
     pub is_current: bool,
-    /// Whether it can be set now: no reboot is needed, and what is set now is known.
+    /// Whether it can be set now: no reboot is needed, and what is set now is known, so that it can be restored.
     pub can_be_set: bool,
 }
 
@@ -106,6 +110,8 @@ pub enum RefusalReason {
     NotListed,
     /// The power mode needs a reboot.
     NeedsReboot,
+    /// The kernel throttles, so what is set now cannot be read.
+    Throttled,
     /// The board did not take the value.
     Failed,
 }

@@ -222,7 +222,14 @@ fn messages_of_the_helper_keep_their_bytes() {
         power_modes: vec![ModeState { name, is_current: true, can_be_set: false }],
         clocks: vec![ClockState { domain: domain.clone(), max: 2, available: vec![1, 2] }],
         is_changed: true,
+        blocked_by: None,
     };
+    let blocked = PowerState { version: 1, blocked_by: Some("cpufreq-cpu0".into()), ..PowerState::default() };
+    check_bytes(
+        "orinoco.helper-answer/1",
+        &Answer::Done(blocked),
+        r#"{"answer":"done","version":1,"power_modes":[],"clocks":[],"is_changed":false,"blocked_by":"cpufreq-cpu0"}"#,
+    );
     check_bytes(
         "orinoco.helper-answer/1",
         &Answer::Done(state),
@@ -234,6 +241,7 @@ fn messages_of_the_helper_keep_their_bytes() {
         (RefusalReason::Busy, "busy"),
         (RefusalReason::NotListed, "not-listed"),
         (RefusalReason::NeedsReboot, "needs-reboot"),
+        (RefusalReason::Throttled, "throttled"),
         (RefusalReason::Failed, "failed"),
     ] {
         let expected = format!(r#"{{"answer":"refused","reason":"{name}","text":"why"}}"#);

@@ -20,8 +20,8 @@ use crate::saved;
 #[derive(Debug)]
 pub struct PowerSettings {
     sysroot: Sysroot,
-    /// Highest clock that may be set in a domain: what the power mode or the administrator has set. Domains that were not written
-    /// yet have what their file holds.
+    /// Highest clock that may be set in a domain: what the power mode or the administrator has set. Until the first change, and for
+    /// domains that were throttled after a change of the power mode, it is what their file holds, once nothing throttles them.
     ceilings: BTreeMap<String, u64>,
 }
 
@@ -47,29 +47,64 @@ impl PowerSettings {
 
     /// Returns what is set, and what can be set.
     pub fn state(&self) -> PowerState {
+        // A file that cannot be read is one that something wrote.
+        let is_changed = saved::read(&self.sysroot).map_or(true, |saved| saved.is_some());
+        let domains = clock_domains(&self.sysroot);
+        let mut throttling = domains.iter().filter_map(|domain| domain.throttled_by(&self.sysroot));
+        let blocked_by = if is_changed { None } else { throttling.next() };
         let modes = NvpModes::read(&self.sysroot).unwrap_or_default();
         let mode = |mode: &orinoco_board::power::NvpMode| ModeState {
             name: mode.name.clone(),
             is_current: modes.current() == Some(mode),
-            can_be_set: modes.current().is_some_and(|current| !current.needs_reboot_to(mode)),
+            can_be_set: blocked_by.is_none()
+                && modes.current().is_some_and(|current| !current.needs_reboot_to(mode)),
         };
-        let clocks = clock_domains(&self.sysroot).into_iter().filter_map(|domain| {
+        let clocks = domains.iter().filter(|_| blocked_by.is_none()).filter_map(|domain| {
             let max = domain.max(&self.sysroot).ok()?;
-            let ceiling = self.ceiling(&domain, max);
-            let available = domain.available.into_iter().filter(|clock| *clock <= ceiling).collect();
-            Some(ClockState { domain: domain.name, max, available })
+            let ceiling = self.ceiling(domain).ok()?;
+            let available = domain.available.iter().copied().filter(|clock| *clock <= ceiling).collect();
+            Some(ClockState { domain: domain.name.clone(), max, available })
         });
         PowerState {
             version: PROTOCOL_VERSION,
             power_modes: modes.modes.iter().map(mode).collect(),
             clocks: clocks.collect(),
-            // A file that cannot be read is one that something wrote.
-            is_changed: saved::read(&self.sysroot).map_or(true, |saved| saved.is_some()),
+            is_changed,
+            blocked_by,
         }
     }
 
-    fn ceiling(&self, domain: &ClockDomain, max: u64) -> u64 {
-        self.ceilings.get(&domain.name).copied().unwrap_or(max)
+    /// Returns the highest clock that may be set in a domain: as noted, else as its file says, unless the kernel throttles.
+    fn ceiling(&self, domain: &ClockDomain) -> Result<u64, Refusal> {
+        match self.ceilings.get(&domain.name) {
+            Some(ceiling) => Ok(*ceiling),
+            None => self.limit_set(domain),
+        }
+    }
+
+    /// Reads the highest clock that a user or the power mode has set, which the file does not tell while the kernel throttles.
+    fn limit_set(&self, domain: &ClockDomain) -> Result<u64, Refusal> {
+        let before = domain.throttled_by(&self.sysroot);
+        let limit = domain.max(&self.sysroot).map_err(|why| failed(why.to_string()))?;
+        match before.or_else(|| domain.throttled_by(&self.sysroot)) {
+            None => Ok(limit),
+            Some(device) => {
+                let text = format!(
+                    "the kernel throttles {} ({device}), so the limit that was set cannot be read and restored later",
+                    domain.name
+                );
+                Err(refusal(RefusalReason::Throttled, text))
+            }
+        }
+    }
+
+    /// Notes the limits of domains that have none noted, as far as they can be read.
+    fn note_ceilings(&mut self) {
+        for domain in clock_domains(&self.sysroot) {
+            if let Ok(ceiling) = self.ceiling(&domain) {
+                self.ceilings.insert(domain.name, ceiling);
+            }
+        }
     }
 
     fn carry_out(&mut self, request: &Request) -> Result<(), Refusal> {
@@ -98,6 +133,7 @@ impl PowerSettings {
         nvpmodel::set_mode(&self.sysroot, wanted.id).map_err(failed)?;
         // The mode has set clocks of its own, which are the highest that are allowed now.
         self.ceilings.clear();
+        self.note_ceilings();
         let set = NvpModes::read(&self.sysroot).map_err(|why| failed(why.to_string()))?;
         match set.current().map(|mode| mode.name.as_str()) {
             Some(set) if set == name => Ok(()),
@@ -109,13 +145,13 @@ impl PowerSettings {
         let domains = clock_domains(&self.sysroot);
         let domain = domains.iter().find(|domain| domain.name == name);
         let domain = domain.ok_or_else(|| not_listed("the board lists no clocks with this name"))?;
-        let max = domain.max(&self.sysroot).map_err(|why| failed(why.to_string()))?;
-        let ceiling = self.ceiling(domain, max);
+        let ceiling = self.ceiling(domain)?;
         if !domain.available.contains(&hertz) || hertz > ceiling {
             let text = "the driver does not offer this clock, or the power mode does not allow it";
             return Err(not_listed(text));
         }
-        if hertz == max {
+        // While the kernel throttles, the file does not tell whether this clock is the one that was set.
+        if self.limit_set(domain).is_ok_and(|set| set == hertz) {
             return Ok(());
         }
         self.save()?;
@@ -124,22 +160,22 @@ impl PowerSettings {
     }
 
     /// Saves what is set, unless something is changed already.
-    fn save(&self) -> Result<(), Refusal> {
+    fn save(&mut self) -> Result<(), Refusal> {
         match saved::read(&self.sysroot) {
             Ok(None) => {}
             Ok(Some(_)) => return Ok(()),
             Err(why) => return Err(failed(why)),
         }
         let modes = NvpModes::read(&self.sysroot).unwrap_or_default();
-        let clocks = clock_domains(&self.sysroot).into_iter().filter_map(|domain| {
-            let hertz = domain.max(&self.sysroot).ok()?;
-            Some(SavedClock { domain: domain.name, hertz })
-        });
-        let state = SavedState {
-            power_mode: modes.current().map(|mode| mode.name.clone()),
-            clocks: clocks.collect(),
-        };
-        saved::write(&state, &self.sysroot).map_err(failed)
+        let mut state =
+            SavedState { power_mode: modes.current().map(|mode| mode.name.clone()), clocks: Vec::new() };
+        for domain in clock_domains(&self.sysroot) {
+            let hertz = self.limit_set(&domain)?;
+            state.clocks.push(SavedClock { domain: domain.name, hertz });
+        }
+        saved::write(&state, &self.sysroot).map_err(failed)?;
+        self.note_ceilings();
+        Ok(())
     }
 
     /// Restores what was set before the first change, and removes the state file. Without a state file nothing is changed.

@@ -31,8 +31,8 @@ const THREAD: &str = "governor";
 /// Thread that governs a board while it runs. If it panics, the run continues without it. The helper restores the settings, as
 /// at the end: its connection is closed.
 pub(crate) struct GovernorThread {
-    /// The thread, which returns its fault if it panicked.
-    thread: JoinHandle<Option<Diagnosis>>,
+    /// The thread, which returns its fault if it panicked; `None` once it was joined.
+    thread: Option<JoinHandle<Option<Diagnosis>>>,
     stop: Arc<AtomicBool>,
     signal: Arc<dyn Signal>,
 }
@@ -68,15 +68,26 @@ impl GovernorThread {
             Some(why)
         };
         let thread = spawn(THREAD.to_owned(), run, ended)?;
-        Ok(Self { thread, stop, signal })
+        Ok(Self { thread: Some(thread), stop, signal })
     }
 
     /// Ends the thread, whereupon the helper restores the settings. Returns the fault of the thread if it panicked.
-    pub(crate) fn finish(self) -> Option<Diagnosis> {
+    pub(crate) fn finish(mut self) -> Option<Diagnosis> {
+        self.end()
+    }
+
+    fn end(&mut self) -> Option<Diagnosis> {
         self.stop.store(true, Ordering::Release);
         self.signal.notify();
         // The report of a panic may panic, too.
-        self.thread.join().unwrap_or_else(|_| Some(ThreadError::Panicked.diagnosis(THREAD)))
+        self.thread.take()?.join().unwrap_or_else(|_| Some(ThreadError::Panicked.diagnosis(THREAD)))
+    }
+}
+
+/// A run that could not be started leaves no changed settings behind.
+impl Drop for GovernorThread {
+    fn drop(&mut self) {
+        drop(self.end());
     }
 }
 

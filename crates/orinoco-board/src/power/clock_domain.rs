@@ -3,6 +3,7 @@ use orinoco_sysroot::{ReadError, Sysroot};
 use crate::readers::is_gpu_name;
 
 const DEVFREQ: &str = "/sys/class/devfreq";
+const THERMAL: &str = "/sys/class/thermal";
 const CPUFREQ: &str = "/sys/devices/system/cpu/cpufreq";
 
 /// Greatest number of domains of one kind; a Jetson has one or two GPUs, and up to four groups of cores.
@@ -24,6 +25,12 @@ pub struct ClockDomain {
     /// Clocks that the driver lists, in hertz, in ascending order.
     pub available: Vec<u64>,
 }
+
+/// Parts of the names of cooling devices that lower the clocks of cores: `cpufreq-cpu0`, `thermal-cpufreq-0` before Linux 5.13,
+/// `cpu-balanced` and `emergency-balanced` of JetPack 4, `Processor` of ACPI.
+const CPU_COOLING: [&str; 3] = ["cpu", "balanced", "Processor"];
+/// The same of GPUs, besides their own names: `devfreq-17000000.gpu`, `thermal-devfreq-0`, `gk20a_cdev`.
+const GPU_COOLING: [&str; 3] = ["devfreq", "balanced", "gk20a"];
 
 /// Unit of a file with a clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,6 +57,24 @@ impl ClockDomain {
     /// Says why the file gave no number.
     pub fn max(&self, sysroot: &Sysroot) -> Result<u64, ReadError> {
         Ok(sysroot.number::<u64>(&self.max_file)?.saturating_mul(self.unit.hertz()))
+    }
+
+    /// Returns the name of a cooling device that may lower the domain's clock now. [`max`](Self::max) is the least of what a user, the
+    /// power mode and the cooling devices allow, so meanwhile it does not tell what a user has set. A device whose state cannot be read
+    /// lowers nothing, as far as is known.
+    pub fn throttled_by(&self, sysroot: &Sysroot) -> Option<String> {
+        let is_of_cores = self.name.starts_with("cpufreq/");
+        let lowers_it = |name: &str| match is_of_cores {
+            true => CPU_COOLING.iter().any(|part| name.contains(part)),
+            false => is_gpu_name(name) || GPU_COOLING.iter().any(|part| name.contains(part)),
+        };
+        let devices = sysroot.entries(THERMAL).unwrap_or_default().into_iter();
+        devices.filter(|device| device.starts_with("cooling_device")).find_map(|device| {
+            let name = sysroot.text(&format!("{THERMAL}/{device}/type")).ok()?;
+            let is_active =
+                sysroot.number::<i64>(&format!("{THERMAL}/{device}/cur_state")).is_ok_and(|state| state > 0);
+            (lowers_it(name.trim()) && is_active).then(|| name.trim().to_owned())
+        })
     }
 
     /// Returns the text of a clock for the domain's file.
@@ -105,6 +130,45 @@ fn domain(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_domain_is_throttled_by_cooling_devices_of_its_kind() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let put = |device: u32, name: &str, state: &str| {
+            let folder = dir.path().join(format!("sys/class/thermal/cooling_device{device}"));
+            std::fs::create_dir_all(&folder).expect("made");
+            std::fs::write(folder.join("type"), format!("{name}\n")).expect("written");
+            std::fs::write(folder.join("cur_state"), state).expect("written");
+        };
+        let domain = |name: &str| ClockDomain {
+            name: name.to_owned(),
+            max_file: String::new(),
+            unit: ClockUnit::Hertz,
+            available: Vec::new(),
+        };
+        let sysroot = Sysroot::at(dir.path());
+        let throttled =
+            || ["cpufreq/policy0", "devfreq/17000000.gpu"].map(|name| domain(name).throttled_by(&sysroot));
+        assert_eq!(throttled(), [None, None], "no device");
+        put(0, "pwm-fan", "3\n");
+        put(1, "hot-surface-alert", "1\n");
+        put(2, "cpufreq-cpu0", "0\n");
+        put(3, "devfreq-17000000.gpu", "unreadable");
+        assert_eq!(throttled(), [None, None], "a fan lowers no clock, and state 0 cools nothing");
+        put(2, "cpufreq-cpu0", "1\n");
+        assert_eq!(throttled(), [Some("cpufreq-cpu0".to_owned()), None]);
+        put(3, "devfreq-17000000.gpu", "2\n");
+        assert_eq!(throttled()[1].as_deref(), Some("devfreq-17000000.gpu"));
+        for name in ["thermal-cpufreq-0", "cpu-balanced", "Processor", "emergency-balanced"] {
+            put(2, name, "1");
+            assert_eq!(throttled()[0].as_deref(), Some(name));
+        }
+        for name in ["thermal-devfreq-0", "gpu-balanced", "gk20a_cdev", "17000000.ga10b"] {
+            put(3, name, "1");
+            put(2, "pwm-fan", "0");
+            assert_eq!(throttled()[1].as_deref(), Some(name));
+        }
+    }
 
     #[test]
     fn domains_are_gpus_and_groups_of_cores_that_list_their_clocks() {

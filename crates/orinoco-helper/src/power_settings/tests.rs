@@ -133,6 +133,75 @@ fn what_is_set_is_restored_and_nothing_is_left() {
     assert_eq!(trimmed(files(dir.path())), trimmed(before));
 }
 
+/// Lets a cooling device of the cores lower their clock as the kernel does: the file has the least of what is allowed.
+fn throttle(root: &Path, state: u32, khz: &str) {
+    put(root, "sys/class/thermal/cooling_device0/type", "cpufreq-cpu0\n");
+    put(root, "sys/class/thermal/cooling_device0/cur_state", &format!("{state}\n"));
+    put(root, CPU, khz);
+}
+
+#[test]
+fn a_throttled_clock_is_not_saved_as_what_was_set() {
+    let dir = board();
+    throttle(dir.path(), 1, "729600\n");
+    let before = files(dir.path());
+    let mut settings = settings(&dir);
+    let state = done(&mut settings, r#"{"verb":"status"}"#);
+    assert_eq!(state.blocked_by.as_deref(), Some("cpufreq-cpu0"));
+    assert!(state.clocks.is_empty() && state.power_modes.iter().all(|mode| !mode.can_be_set), "{state:?}");
+    for line in [
+        r#"{"verb":"set-power-mode","name":"15W"}"#,
+        r#"{"verb":"set-clock","domain":"devfreq/17000000.gpu","hertz":306000000}"#,
+        r#"{"verb":"set-clock","domain":"cpufreq/policy0","hertz":729600000}"#,
+    ] {
+        assert_eq!(refused(&mut settings, line), RefusalReason::Throttled, "{line}");
+        assert_eq!(files(dir.path()), before, "{line}");
+    }
+
+    throttle(dir.path(), 0, "1510400\n");
+    let gpu = r#"{"verb":"set-clock","domain":"devfreq/17000000.gpu","hertz":306000000}"#;
+    assert_eq!(done(&mut settings, gpu).blocked_by, None);
+    // From now on what was set is known, however much the kernel throttles.
+    throttle(dir.path(), 1, "729600\n");
+    let state = done(&mut settings, r#"{"verb":"status"}"#);
+    assert_eq!(
+        (state.clocks[1].max, state.clocks[1].available.len(), state.blocked_by),
+        (729_600_000, 3, None)
+    );
+    done(&mut settings, r#"{"verb":"set-clock","domain":"cpufreq/policy0","hertz":115200000}"#);
+    assert_eq!(get(dir.path(), CPU), "115200");
+    settings.restore().expect("restored");
+    assert_eq!((get(dir.path(), GPU), get(dir.path(), CPU)), ("918000000".into(), "1510400".into()));
+}
+
+#[test]
+fn a_clock_that_is_only_throttled_to_a_value_is_written() {
+    let dir = board();
+    let mut settings = settings(&dir);
+    done(&mut settings, r#"{"verb":"set-clock","domain":"devfreq/17000000.gpu","hertz":306000000}"#);
+    // What the kernel shows has a new line, which tells whether the helper has written.
+    throttle(dir.path(), 1, "729600\n");
+    done(&mut settings, r#"{"verb":"set-clock","domain":"cpufreq/policy0","hertz":729600000}"#);
+    let written = fs::read_to_string(dir.path().join(CPU)).expect("readable");
+    assert_eq!(written, "729600", "or the clock rises when the throttling ends");
+}
+
+#[test]
+fn limits_of_a_power_mode_that_is_set_while_the_kernel_throttles_are_read_later() {
+    let dir = board();
+    let mut settings = settings(&dir);
+    done(&mut settings, r#"{"verb":"set-clock","domain":"devfreq/17000000.gpu","hertz":306000000}"#);
+    throttle(dir.path(), 1, "729600\n");
+    let domains =
+        |state: PowerState| -> Vec<String> { state.clocks.into_iter().map(|clock| clock.domain).collect() };
+    let state = done(&mut settings, r#"{"verb":"set-power-mode","name":"15W"}"#);
+    assert_eq!(domains(state), ["devfreq/17000000.gpu"], "the limit of the cores is not known");
+    let set = r#"{"verb":"set-clock","domain":"cpufreq/policy0","hertz":115200000}"#;
+    assert_eq!(refused(&mut settings, set), RefusalReason::Throttled);
+    throttle(dir.path(), 0, "1510400\n");
+    assert_eq!(done(&mut settings, set).clocks[1].available.len(), 3);
+}
+
 #[test]
 fn another_process_restores_what_a_killed_one_left() {
     let dir = board();

@@ -34,6 +34,8 @@ pub(super) struct Driver {
     helper: Helper,
     /// Settings that the helper changes.
     hardware: Actuators,
+    /// Cooling device because of which the helper can change nothing now.
+    blocked_by: Option<String>,
     model_levels: ModelLevels<TakenStep>,
     /// Settings that can be changed now: those of the helper, and levels of models.
     actuators: Actuators,
@@ -92,6 +94,7 @@ impl Driver {
             monitor,
             events,
             hardware: Actuators::default(),
+            blocked_by: None,
             model_levels: ModelLevels::new(actions),
             actuators: Actuators::default(),
             readings: Readings::default(),
@@ -147,7 +150,7 @@ impl Driver {
 
     /// Whether everything that changes settings is there.
     fn is_whole(&self) -> bool {
-        self.helper.is_connected() || !self.spec.needs_helper()
+        (self.helper.is_connected() && self.blocked_by.is_none()) || !self.spec.needs_helper()
     }
 
     fn collect_actuators(&mut self, now: Nanos) {
@@ -171,7 +174,20 @@ impl Driver {
     }
 
     fn take_state(&mut self, state: &PowerState) {
-        self.hardware = Actuators::new(&self.spec, self.profile, state);
+        self.blocked_by = state.blocked_by.clone();
+        self.hardware = match &state.blocked_by {
+            None => Actuators::new(&self.spec, self.profile, state),
+            Some(_) => Actuators::default(),
+        };
+        if let Some(device) = &state.blocked_by {
+            let cause = format!(
+                "the kernel throttles ({device}), so the clocks that were set cannot be read and restored later"
+            );
+            let next = "it changes power settings when the throttling has ended; until then, cool the board or give it less to do";
+            self.status.state = UNAVAILABLE.to_owned();
+            self.is_ready = false;
+            self.report(Diagnosis::new(&codes::GOVERNOR_STEP, "power settings", cause, next));
+        }
     }
 
     /// Reports what can be changed.
@@ -193,6 +209,7 @@ impl Driver {
 
     fn lose_helper(&mut self, why: &HelperError) {
         self.hardware = Actuators::default();
+        self.blocked_by = None;
         self.status.state = UNAVAILABLE.to_owned();
         self.report(self.helper.diagnosis(why));
     }

@@ -243,7 +243,7 @@ fn after_a_panic_it_is_reported_and_the_helper_restores_the_settings() {
     let (events, (sender, _actions)) = (rig.events.clone(), channel());
     let governor = GovernorThread::start(spec, None, clock, events, rig.monitor.clone(), sender);
     let governor = governor.expect("threads start");
-    while !governor.thread.is_finished() {
+    while !governor.thread.as_ref().is_some_and(JoinHandle::is_finished) {
         thread::yield_now();
     }
     let why = governor.finish().expect("it panicked");
@@ -271,6 +271,31 @@ fn without_its_helper_it_says_so_once_and_takes_it_when_it_comes() {
     rig.pass(10, Some(60.0));
     assert!(rig.events()[0].starts_with("ready "));
     assert_eq!(rig.status().fault, None);
+}
+
+#[test]
+fn while_the_kernel_throttles_it_waits_with_its_first_change() {
+    let mut rig = Rig::new();
+    let root = rig.dir.path().to_owned();
+    let device = root.join("sys/class/thermal/cooling_device0");
+    fs::create_dir_all(&device).expect("made");
+    fs::write(device.join("type"), "devfreq-17000000.gpu\n").expect("written");
+    let throttle = |state: &str, hertz: &str| {
+        fs::write(device.join("cur_state"), state).expect("written");
+        fs::write(root.join(GPU), hertz).expect("written");
+    };
+    throttle("1\n", "612000000\n");
+    rig.start_helper();
+    rig.pass(20, Some(90.0));
+    let events = rig.events();
+    assert!(events.len() == 1 && events[0].starts_with("E0922 the kernel throttles"), "{events:?}");
+    let status = rig.status();
+    assert_eq!((status.state.as_str(), status.actuators.len()), ("unavailable", 0));
+    assert_eq!(rig.settings(), settings("pmode:0002", "612000000"));
+    throttle("0\n", "918000000\n");
+    rig.pass(10, Some(60.0));
+    assert_eq!(rig.events(), ["ready power-mode at 25W, devfreq/17000000.gpu at 918 MHz"]);
+    assert_eq!((rig.status().state.as_str(), rig.status().fault), ("holding", None));
 }
 
 #[test]

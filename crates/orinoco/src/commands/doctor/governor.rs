@@ -46,6 +46,9 @@ pub(super) fn check(spec: &GovernorSpec, system: &System) -> MachinePart {
 
 /// Returns what the helper can set.
 fn shown(state: &PowerState) -> String {
+    if let Some(device) = &state.blocked_by {
+        return format!("it runs, but can change nothing until the kernel stops throttling ({device})");
+    }
     let modes = state.power_modes.iter().filter(|mode| mode.can_be_set && !mode.is_current).count();
     let clocks = state.clocks.len();
     let (modes, clocks) = (count(modes as u64, "other power mode"), count(clocks as u64, "clock"));
