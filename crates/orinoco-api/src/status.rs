@@ -182,16 +182,17 @@ pub struct LaneStatus {
     pub busy_s: f64,
     /// Time for which it kept a GPU busy, in seconds.
     pub gpu_busy_s: f64,
-    /// Time for which it has executed the present batch, in milliseconds; absent while it waits for one.
+    /// Time for which it has executed the present batch, or has done other work, in milliseconds; absent while it waits for some.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub executing_ms: Option<f64>,
     /// Name of the model that it executes; absent while it waits.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub model: Option<String>,
-    /// Stage of that model: `preprocess`, `infer` or `postprocess`; absent while it waits.
+    /// Stage of that model: `preprocess`, `infer` or `postprocess`; without a model `track` (a tracker has the results of a frame) or
+    /// `change` (streams or models join, change or leave); absent while it waits.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub stage: Option<String>,
-    /// Whether it has executed the same batch for longer than the bound after which it counts as stuck.
+    /// Whether it has been at the same work for longer than the bound after which it counts as stuck.
     pub stuck: bool,
 }
 

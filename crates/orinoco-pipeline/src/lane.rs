@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use orinoco_core::{Clock, Diagnosis, Nanos, StreamId, TimeSpan};
-use orinoco_telemetry::{DropCause, Event, EventSink, LaneTelemetry, Stage, StreamTelemetry};
+use orinoco_telemetry::{DropCause, Event, EventSink, LaneTelemetry, LaneWork, Stage, StreamTelemetry};
 
 use crate::mux::Next;
 use crate::request::{RequestRefusal, Unserved};
@@ -59,8 +59,9 @@ struct StreamOutput {
 
 impl StreamOutput {
     /// Hands the result of a frame to the tracker and the sinks.
-    fn forward(&mut self, frame: Frame, mut found: Vec<ModelResult>, finished: Nanos) {
+    fn forward(&mut self, frame: Frame, mut found: Vec<ModelResult>, finished: Nanos, lane: &LaneTelemetry) {
         if let Some(tracker) = &mut self.tracker {
+            let _busy = lane.works(LaneWork::Track, finished);
             let telemetry = self.result_sender.telemetry();
             let _counted = CountedOnPanic { telemetry, seq: frame.desc.seq, at: finished };
             tracker.track(&frame.desc, &mut found);
@@ -104,9 +105,9 @@ impl Lane {
         let mut frames = Vec::new();
         while let Some((next, now)) = self.mux.next(&mut frames) {
             match next {
-                Next::Joined => self.admit_streams(),
-                Next::Exchanged => self.exchange_plans(),
-                Next::Left(stream) => self.remove_stream(stream),
+                Next::Joined => self.change(now, Self::admit_streams),
+                Next::Exchanged => self.change(now, Self::exchange_plans),
+                Next::Left(stream) => self.change(now, |lane| lane.remove_stream(stream)),
                 Next::Request => self.answer_request(),
                 Next::Batch(_) => {
                     self.take_batch(frames, now);
@@ -119,6 +120,11 @@ impl Lane {
             }
         }
         Ok(())
+    }
+
+    fn change(&mut self, now: Nanos, change: impl FnOnce(&mut Self)) {
+        let _busy = self.emitters.lane.works(LaneWork::Change, now);
+        change(self);
     }
 
     fn admit_streams(&mut self) {
@@ -296,7 +302,7 @@ impl Lane {
         };
         let mut forward = |(frame, found): (Frame, _)| {
             let stream = streams.get_mut(&frame.desc.stream).expect("a stream joins before its frames");
-            stream.output.forward(frame, found, now);
+            stream.output.forward(frame, found, now, &emitters.lane);
         };
         while let Some((stream, settled)) = batches.settle_next(take, &mut forward) {
             match settled {
@@ -347,6 +353,7 @@ impl Drop for Lane {
     fn drop(&mut self) {
         self.mux.close();
         self.drop_unfinished();
+        self.emitters.lane.ended();
         let mut books = lock(&self.books);
         let left = (std::mem::take(&mut books.joining), std::mem::take(&mut books.exchanges));
         drop(books);
@@ -391,9 +398,14 @@ mod tests {
         Frame::new(desc, Slot::Owned(slot), Nanos(0)).expect("fits")
     }
 
-    /// A source that is blocked by its ring goes on when the lane is gone, and its sinks complete.
-    fn check(broken: Broken) {
-        let (clock, telemetry) = (Arc::new(MonotonicClock::default()), Telemetry::new(1));
+    /// Starts a lane with one stream, and sends frames until the lane is gone or `frames_max` are sent. Returns the lane's end.
+    fn run(
+        telemetry: &Telemetry,
+        executor: Box<dyn Executor>,
+        tracker: Option<Box<dyn StreamTracker>>,
+        frames_max: usize,
+    ) -> std::thread::Result<Result<(), Diagnosis>> {
+        let clock = Arc::new(MonotonicClock::default());
         telemetry.add_model();
         let (lane, entry) = Lane::new(clock.clone(), Arc::new(Quiet), telemetry.lane(LaneId(0)));
         let (stream, policy) = (StreamId(0), DropPolicy::Block);
@@ -401,24 +413,78 @@ mod tests {
         let (sinks, result_sender) =
             SinkThread::new(telemetry, Vec::new(), policy, None, clock, Arc::new(Quiet));
         let queue = StreamQueue { group: 0, frames_max: 1, policy, batch_wait: Duration::ZERO };
-        let plan = BoundPlan::new(ModelId(0), "broken", Box::new(broken));
+        let plan = BoundPlan::new(ModelId(0), "test", executor);
         let steps = vec![Step { model: ModelId(0), on: None }];
         let joining = JoinRequest {
             stream,
             queue,
             steps,
             plans: vec![plan],
-            tracker: None,
+            tracker,
             in_video_memory: false,
             result_sender,
             stop: Stop::default(),
         };
         let frame_sender = entry.join(joining).expect("it runs");
-        let source = std::thread::spawn(move || while frame_sender.push(frame()).is_ok() {});
+        let source = std::thread::spawn(move || {
+            let _sent = (0..frames_max).take_while(|_| frame_sender.push(frame()).is_ok()).count();
+        });
         let lane = std::thread::spawn(move || lane.run());
         source.join().expect("it is told that the lane is gone");
-        assert!(!matches!(lane.join(), Ok(Ok(()))));
+        let end = lane.join();
         assert!(sinks.run().faults.is_empty());
+        end
+    }
+
+    /// A source that is blocked by its ring goes on when the lane is gone, and its sinks complete.
+    fn check(broken: Broken) {
+        let end = run(&Telemetry::new(1), Box::new(broken), None, usize::MAX);
+        assert!(!matches!(end, Ok(Ok(()))));
+    }
+
+    /// Looks at what a lane says that it does, where it could hang.
+    struct Looks {
+        lane: LaneTelemetry,
+        seen: Arc<std::sync::Mutex<Vec<Option<LaneWork>>>>,
+    }
+    impl Looks {
+        fn look(&self) {
+            let work = self.lane.read(|fold| fold.other_work.map(|(work, _)| work));
+            self.seen.lock().expect("no test panics here").push(work);
+        }
+    }
+    impl Executor for Looks {
+        fn batch_max(&self) -> usize {
+            1
+        }
+        fn execute(&mut self, _: &[Frame], _: &mut [InferenceResult]) -> Result<StageTimes, Diagnosis> {
+            self.look();
+            Ok(StageTimes::default())
+        }
+    }
+    impl Drop for Looks {
+        fn drop(&mut self) {
+            self.look();
+        }
+    }
+    struct LookingTracker(Looks);
+    impl StreamTracker for LookingTracker {
+        fn track(&mut self, _: &FrameDesc, _: &mut Vec<ModelResult>) {
+            self.0.look();
+        }
+    }
+
+    #[test]
+    fn a_lane_says_that_it_is_at_work_wherever_it_could_hang() {
+        let telemetry = Telemetry::new(1);
+        let seen = Arc::default();
+        let looks = || Looks { lane: telemetry.lane(LaneId(0)), seen: Arc::clone(&seen) };
+        let end = run(&telemetry, Box::new(looks()), Some(Box::new(LookingTracker(looks()))), 2);
+        end.expect("no panic").expect("no fault");
+        let (track, change) = (Some(LaneWork::Track), Some(LaneWork::Change));
+        // Two frames, each executed and tracked; then the stream leaves, and the plan and the tracker are dropped.
+        assert_eq!(*seen.lock().expect("no test panics here"), [None, track, None, track, change, change]);
+        assert_eq!(telemetry.lane(LaneId(0)).read(|fold| fold.working_since()), None, "it waits");
     }
 
     /// A plan that reads video memory, or does not.

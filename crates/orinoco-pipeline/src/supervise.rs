@@ -26,7 +26,7 @@ pub struct SourceRunner {
     pub frames_max: Option<u64>,
     /// Time.
     pub clock: Arc<dyn Clock>,
-    /// Chance, for the jitter: any seed.
+    /// Seed of the jitter.
     pub seed: u64,
     /// Receiver of its changes of state.
     pub events: Arc<dyn EventSink>,

@@ -8,7 +8,7 @@ use orinoco_core::{ComputeUnit, Nanos};
 use crate::buckets::Buckets;
 use crate::record::{
     ArrivalRecord, BatchRecord, CountRecord, DecoderCpuRecord, DropCause, DropRecord, FrameRecord,
-    LaneRecord, LaneStep, MissCause, ModelCounter, RequestRecord, ResultRecord, Stage, StateRecord,
+    LaneRecord, LaneStep, LaneWork, MissCause, ModelCounter, RequestRecord, ResultRecord, Stage, StateRecord,
 };
 use crate::stage_fold::StageFold;
 use crate::window::{Reset, Window, window_start};
@@ -289,6 +289,8 @@ pub struct LaneFold {
     pub requests: u64,
     /// Time at which the lane took the batch or the request that it executes; `None` while it waits for one.
     pub executing_since: Option<Nanos>,
+    /// Work that the lane does besides executing, and since when.
+    pub other_work: Option<(LaneWork, Nanos)>,
     /// Model and stage that the lane's thread is in.
     pub current: CurrentStage,
     /// Time of the latest progress: a batch taken or finished, or a stage of a model.
@@ -301,6 +303,16 @@ impl LaneFold {
     /// thread, including its waits for other units; for a GPU it is the time by the GPU's own clock, where that is known.
     pub fn busy(&self, unit: ComputeUnit) -> Duration {
         self.busy[unit as usize]
+    }
+
+    /// Returns since when the lane has been at its present work; `None` while it waits for some.
+    pub fn working_since(&self) -> Option<Nanos> {
+        self.executing_since.or(self.other_work.map(|(_, since)| since))
+    }
+
+    pub(crate) fn begin(&mut self, work: LaneWork, at: Nanos) {
+        self.progress = self.progress.max(Some(at));
+        self.other_work = Some((work, at));
     }
 
     pub(crate) fn add_lane(&mut self, record: &LaneRecord) {

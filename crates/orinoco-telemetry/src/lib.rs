@@ -34,11 +34,13 @@ pub use histogram::Histogram;
 pub use metrics::{Durations, Metric, MetricKind, MetricValue, Series};
 pub use record::{
     ArrivalRecord, BatchRecord, CountRecord, DecoderCpuRecord, DropCause, DropRecord, FrameRecord,
-    LaneRecord, LaneStep, MissCause, ModelCounter, Queue, QueueRecord, QueueStep, Record, RequestRecord,
-    ResultRecord, Stage, StateRecord,
+    LaneRecord, LaneStep, LaneWork, MissCause, ModelCounter, Queue, QueueRecord, QueueStep, Record,
+    RequestRecord, ResultRecord, Stage, StateRecord,
 };
 pub use stage_fold::StageFold;
-pub use telemetry::{LaneTelemetry, ModelTelemetry, StreamEmitter, StreamTelemetry, Telemetry};
+pub use telemetry::{
+    LaneTelemetry, LaneWorkGuard, ModelTelemetry, StreamEmitter, StreamTelemetry, Telemetry,
+};
 pub use trace::{TRACE_RECORDS_MAX, Trace, TraceFeed};
 pub use window::{WINDOW, WindowReader};
 pub use work::{BATCH_STREAMS_MAX, BatchStreams, WORK_ENTRIES_MAX, Work, WorkFeed};

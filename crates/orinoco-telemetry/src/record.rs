@@ -288,6 +288,25 @@ pub enum LaneStep {
     TookRequest,
 }
 
+/// Work of a lane besides executing batches and requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LaneWork {
+    /// A tracker has the results of a frame.
+    Track,
+    /// Streams join or leave, or plans are exchanged; plans that are not used any more are dropped.
+    Change,
+}
+
+impl LaneWork {
+    /// Returns the name, as the status has it in place of a stage.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Track => "track",
+            Self::Change => "change",
+        }
+    }
+}
+
 /// Progress of a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LaneRecord {

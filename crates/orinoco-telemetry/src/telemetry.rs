@@ -8,8 +8,8 @@ use parking_lot::{Mutex, MutexGuard};
 use crate::fold::{LaneFold, ModelFold, StreamFold};
 use crate::record::{
     ArrivalRecord, BatchRecord, CountRecord, DecoderCpuRecord, DropCause, DropRecord, FrameRecord,
-    LaneRecord, LaneStep, ModelCounter, Queue, QueueRecord, QueueStep, Record, RequestRecord, ResultRecord,
-    Stage, StateRecord,
+    LaneRecord, LaneStep, LaneWork, ModelCounter, Queue, QueueRecord, QueueStep, Record, RequestRecord,
+    ResultRecord, Stage, StateRecord,
 };
 use crate::registry::Registry;
 use crate::stage_fold::StageFold;
@@ -444,11 +444,39 @@ impl LaneTelemetry {
         self.step(LaneStep::TookRequest, 0, at);
     }
 
+    /// Says that the lane does other work than executing, until the guard is dropped, so that a lane that hangs in it is seen.
+    pub fn works(&self, work: LaneWork, since: Nanos) -> LaneWorkGuard {
+        self.fold.lock().begin(work, since);
+        LaneWorkGuard(Arc::clone(&self.fold))
+    }
+
+    /// Says that the lane's thread has ended, be it by a panic: it is at no work any more.
+    pub fn ended(&self) {
+        let mut fold = self.fold.lock();
+        (fold.executing_since, fold.other_work) = (None, None);
+        fold.current.clear();
+    }
+
     fn step(&self, step: LaneStep, frames: usize, at: Nanos) {
         let frames = u32::try_from(frames).expect("a batch is small");
         let record = LaneRecord { lane: self.id, step, frames, at };
         self.fold.lock().add_lane(&record);
         self.telemetry.trace.push(Record::Lane(record));
+    }
+}
+
+/// Other work of a lane than executing, which ends when this is dropped, be it by a panic.
+pub struct LaneWorkGuard(Arc<Mutex<LaneFold>>);
+
+impl Drop for LaneWorkGuard {
+    fn drop(&mut self) {
+        self.0.lock().other_work = None;
+    }
+}
+
+impl fmt::Debug for LaneWorkGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "LaneWorkGuard")
     }
 }
 
@@ -522,6 +550,27 @@ mod tests {
         assert_eq!((fold.executing_since, fold.progress), (None, Some(Nanos(1400))));
         let counts = telemetry.model(model).read(|fold| (fold.inferences, fold.items, fold.infer.count()));
         assert_eq!(counts, (1, 4, 1));
+    }
+
+    #[test]
+    fn other_work_of_a_lane_is_seen_until_it_ends_or_panics() {
+        let telemetry = Telemetry::default();
+        let lane = telemetry.lane(LaneId(0));
+        let read = || lane.read(|fold| (fold.other_work, fold.working_since(), fold.progress));
+        let busy = lane.works(LaneWork::Change, Nanos(10));
+        let since = Some(Nanos(10));
+        assert_eq!(read(), (Some((LaneWork::Change, Nanos(10))), since, since));
+        drop(busy);
+        assert_eq!(read(), (None, None, since));
+        let tracks = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            let _busy = lane.works(LaneWork::Track, Nanos(20));
+            panic!("this test wants it");
+        }));
+        assert!(tracks.is_err() && lane.read(|fold| fold.working_since()).is_none());
+        // A request in which the lane's thread panics.
+        lane.took_request(Nanos(30));
+        lane.ended();
+        assert_eq!(lane.read(|fold| fold.working_since()), None);
     }
 
     #[test]

@@ -33,7 +33,7 @@ pub struct MuxCore {
     resumed: Vec<StreamId>,
 }
 
-/// The lane is gone: no more frames are taken.
+/// Refusal of a frame, because its lane has ended.
 #[derive(Clone, Copy, Debug)]
 pub struct Closed;
 

@@ -83,6 +83,7 @@ fn lanes_of(view: &View, directory: &Directory, now: Nanos) -> Vec<LaneStatus> {
             let fold = view.telemetry.lane(LaneId::from_index(lane)).read(LaneFold::clone);
             let silence = fold.progress.map(|progress| now.since(progress));
             let current = fold.executing_since.and_then(|_| fold.current.get());
+            let other_work = fold.other_work.map(|(work, _)| work.name());
             LaneStatus {
                 lane,
                 batches: fold.batches,
@@ -90,10 +91,10 @@ fn lanes_of(view: &View, directory: &Directory, now: Nanos) -> Vec<LaneStatus> {
                 requests: fold.requests,
                 busy_s: fold.busy(ComputeUnit::Cpu).as_secs_f64(),
                 gpu_busy_s: fold.busy(ComputeUnit::Gpu).as_secs_f64(),
-                executing_ms: fold.executing_since.map(|since| now.since(since).as_secs_f64() * 1e3),
+                executing_ms: fold.working_since().map(|since| now.since(since).as_secs_f64() * 1e3),
                 model: current.map(|(model, _)| directory.model_name(model)),
-                stage: current.map(|(_, stage)| stage.name().to_owned()),
-                stuck: fold.executing_since.is_some() && silence.is_some_and(|silence| silence > STUCK_AFTER),
+                stage: current.map(|(_, stage)| stage.name()).or(other_work).map(str::to_owned),
+                stuck: fold.working_since().is_some() && silence.is_some_and(|silence| silence > STUCK_AFTER),
             }
         })
         .collect()

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use orinoco_core::{ComputeUnit, LaneId, ModelId, Nanos, StreamId, TimeSpan};
-use orinoco_telemetry::{LaneTelemetry, ModelTelemetry, Queue, QueueStep, Stage, StreamTelemetry, Telemetry};
+use orinoco_telemetry::{
+    LaneTelemetry, LaneWork, ModelTelemetry, Queue, QueueStep, Stage, StreamTelemetry, Telemetry,
+};
 
 /// Number of records of one frame.
 pub(crate) const RECORDS: usize = 20;
@@ -43,6 +45,7 @@ impl Emitters {
         stages.iter().for_each(|(stage, span)| emitter.stage(seq, *stage, *span));
         drop(emitter);
         lane.finished(1, at(7));
+        drop(lane.works(LaneWork::Track, at(7)));
 
         stream.queue(seq, Queue::Sinks, QueueStep::Accepted, at(7));
         stream.queue(seq, Queue::Sinks, QueueStep::Taken, at(8));
