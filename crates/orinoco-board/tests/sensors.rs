@@ -110,6 +110,12 @@ fn channels_that_are_not_rails_are_left_out() {
     let (sensors, _) = read(&tree.sysroot());
     let label = "/sys/class/hwmon/hwmon3/in2_label";
     assert_eq!(gaps(&sensors, label), ["the board says that the channel is not connected"]);
+    let converted = |tree: &Tree| -> Vec<Option<u32>> {
+        read(&tree.sysroot()).0.rails().iter().map(|rail| rail.converted).collect()
+    };
+    assert_eq!(converted(&tree), [Some(3), Some(3)], "the chip converts what is not connected, too");
+    let tree = tree.file("/sys/class/hwmon/hwmon3/in2_enable", "0\n");
+    assert_eq!(converted(&tree), [Some(2), Some(2)], "unless it is switched off");
 }
 
 #[test]
@@ -393,6 +399,23 @@ fn the_load_of_an_old_gpu_is_found_elsewhere() {
         .file("/sys/devices/gpu.0/load", "999\n");
     let (_, snapshot) = read(&tree.sysroot());
     assert_eq!(snapshot.devices[0].load, Ok(Utilization::of(999, 1_000).expect("a share")));
+}
+
+#[test]
+fn a_gpu_that_is_off_at_the_start_has_a_load_later() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (device, load) =
+        (dir.path().join("sys/class/devfreq/57000000.gpu"), dir.path().join("sys/devices/gpu.0/load"));
+    fs::create_dir_all(&device).expect("made");
+    fs::write(device.join("cur_freq"), "76800000\n").expect("written");
+    // A file that is there and cannot be read.
+    fs::create_dir_all(&load).expect("made");
+    let (mut sensors, mut snapshot) = read(&Sysroot::at(dir.path()));
+    assert!(snapshot.devices[0].load.is_err());
+    fs::remove_dir(&load).expect("removed");
+    fs::write(&load, "500\n").expect("written");
+    sensors.read(SECOND, &mut snapshot);
+    assert_eq!(snapshot.devices[0].load, Ok(Utilization::of(1, 2).expect("a share")));
 }
 
 #[test]

@@ -186,6 +186,7 @@ impl EnergyRails {
             resolution: resolution(rail, reading, sample_period),
             gain_tolerance: gain_tolerance(rail),
             is_in_total: total.contains(&index),
+            is_mean: matches!(rail.kind, RailKind::EnergyCounter { .. }),
         };
         let settings = MeterSettings {
             rails: rails.iter().zip(readings).enumerate().map(meter_rail).collect(),
@@ -301,7 +302,8 @@ fn sampling_sensor(rails: &[Rail], rail: &Rail, period: Duration) -> Sensor {
         return plain;
     }
     let samples = rail.samples.unwrap_or(1).max(1);
-    let channels = rails.iter().filter(|other| other.source == rail.source).count() as u32;
+    let listed = || rails.iter().filter(|other| other.source == rail.source).count() as u32;
+    let channels = rail.converted.unwrap_or_else(listed);
     let update_period = (period / u32::from(samples)).max(Duration::from_micros(1));
     // A channel has a conversion of the shunt's voltage and one of the bus voltage.
     let conversion = (update_period / (2 * channels.max(1))).max(Duration::from_nanos(1));

@@ -56,13 +56,14 @@ impl EnergyMeter {
         settings.check()?;
         // A sensor that is slower than the readings makes no gap.
         let step = settings.sample_period.max(settings.sensor.update_period);
-        let counter = EnergyCounter::new(step * GAP_PERIODS_MAX);
-        Ok(Self {
-            rails: vec![counter.clone(); settings.rails.len()],
-            total: counter,
-            attribution: Attribution::new(&settings, start),
-            settings,
-        })
+        let gap_max = step * GAP_PERIODS_MAX;
+        let counter = |is_of_means| match is_of_means {
+            true => EnergyCounter::of_means(gap_max),
+            false => EnergyCounter::new(gap_max),
+        };
+        let rails = settings.rails.iter().map(|rail| counter(rail.is_mean)).collect();
+        let total = counter(settings.total_rails().all(|rail| rail.is_mean));
+        Ok(Self { rails, total, attribution: Attribution::new(&settings, start), settings })
     }
 
     /// Adds a reading of all rails, in the order of the settings; `None` for a rail whose sensor gave none. Readings come in

@@ -375,6 +375,17 @@ mod tests {
                 x.toml:18: key `module[2].memory_gib`: it is missing; add it
                 x.toml:8: key `module`: `p1234-0001` is listed twice; remove one"#]],
         );
+        let rail = |name: &str, address: u8, within: &str| {
+            format!(
+                "[[rail]]\nname = '{name}'\nchip = 'ina238'\naddress = {address}\nchannel = 1\nincluded_in = '{within}'\nsource = 's'\n"
+            )
+        };
+        check(
+            &[rail("A", 64, "B"), rail("B", 65, "C")].concat(),
+            expect![[r#"
+                x.toml:13: key `rail`: `B` is not a rail that is included in no other; name such a rail in `included_in`, or leave it out
+                x.toml:13: key `rail`: `C` is not a rail that is included in no other; name such a rail in `included_in`, or leave it out"#]],
+        );
         check(
             "[[source]]\nname = 'u'\ntext = 'unused'\n",
             expect![

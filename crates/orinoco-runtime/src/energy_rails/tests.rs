@@ -103,6 +103,16 @@ fn an_ina3221_that_averages_remembers_its_conversions() {
 }
 
 #[test]
+fn channels_that_are_not_connected_take_their_part_of_the_period() {
+    let tree = Tree::new();
+    tree.with_ina3221(&["VDD_IN", "NC"]);
+    let rails = tree.choose(None).expect("there is an input");
+    assert_eq!(rails.settings().rails.len(), 1);
+    // Two channels, each with a conversion of the shunt's voltage and one of the bus voltage, in 4 ms.
+    assert_eq!(rails.settings().sensor.averaging, Averaging::Window(Duration::from_millis(1)));
+}
+
+#[test]
 fn packages_of_a_processor_are_added_up_without_their_parts() {
     let tree = Tree::new();
     tree.with_rapl("0", "package-0").with_rapl("0:0", "core").with_rapl("1", "package-1");

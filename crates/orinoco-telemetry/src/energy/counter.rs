@@ -5,10 +5,12 @@ use orinoco_core::{Joules, Nanos, Watts};
 /// Femtojoules by two in a microjoule: the sum of two powers in microwatts, times nanoseconds, has this unit.
 const DOUBLED_PER_MICROJOULE: u128 = 2_000_000_000;
 
-/// Counter of energy: the integral of power over time by the trapezoidal rule. It is exact in integers and never goes back.
+/// Counter of energy: the integral of power over time, by the trapezoidal rule for readings of a moment, and exactly for readings that
+/// are the mean power since the reading before. It computes in integers and never goes back.
 #[derive(Clone, Debug)]
 pub struct EnergyCounter {
     gap_max: Duration,
+    is_of_means: bool,
     last: Option<(Nanos, u64)>,
     microjoules: u64,
     /// Part of a microjoule, in units of [`DOUBLED_PER_MICROJOULE`].
@@ -18,17 +20,23 @@ pub struct EnergyCounter {
 }
 
 impl EnergyCounter {
-    /// Creates a counter. Times between two readings that are longer than `gap_max` are counted as unmeasured, and no energy
+    /// Creates a counter for readings of a moment. Times between two readings that are longer than `gap_max` are counted as unmeasured, and no energy
     /// is assumed for them.
     pub fn new(gap_max: Duration) -> Self {
         Self {
             gap_max,
+            is_of_means: false,
             last: None,
             microjoules: 0,
             remainder: 0,
             measured: Duration::ZERO,
             unmeasured: Duration::ZERO,
         }
+    }
+
+    /// Creates a counter for readings that are the mean power since the reading before, as a sensor that counts energy gives them.
+    pub fn of_means(gap_max: Duration) -> Self {
+        Self { is_of_means: true, ..Self::new(gap_max) }
     }
 
     /// Adds a reading; `None` if the sensor gave none. A power below zero, which a sensor reports around zero by its offset,
@@ -42,7 +50,10 @@ impl EnergyCounter {
             }
             match at.since(before) {
                 gap if gap > self.gap_max => self.unmeasured += gap,
-                time => self.integrate(power_before, power, time),
+                time => {
+                    let from = if self.is_of_means { power } else { power_before };
+                    self.integrate(from, power, time);
+                }
             }
         }
         self.last = Some((at, power));
@@ -90,6 +101,22 @@ mod tests {
             counter.add(Nanos(step * 7), Some(Watts::from_units(3)));
         }
         assert_eq!(counter.energy(), Joules::from_micro(21_000));
+    }
+
+    #[test]
+    fn means_are_counted_for_the_time_before_them() {
+        let mut counter = EnergyCounter::of_means(Duration::from_secs(1));
+        let at = |ms: u64| Nanos(ms * 1_000_000);
+        // A step from 2 W to 10 W at 300 ms, as a sensor that counts energy tells it at uneven times.
+        for (ms, watts) in [(0, 2), (200, 2), (400, 6), (500, 10), (1_000, 10)] {
+            counter.add(at(ms), Some(Watts::from_units(watts)));
+        }
+        assert_eq!(counter.energy(), Joules::from_milli(600 + 7_000));
+        counter.add(at(3_000), Some(Watts::from_units(10)));
+        assert_eq!(
+            (counter.measured(), counter.unmeasured()),
+            (Duration::from_secs(1), Duration::from_secs(2))
+        );
     }
 
     #[test]

@@ -43,6 +43,8 @@ pub struct Rail {
     /// Whether the rail is part of the total from which energy is attributed to models. Rails that supply one another must not
     /// both be.
     pub is_in_total: bool,
+    /// Whether a reading is the mean power since the reading before, as a sensor that counts energy gives it.
+    pub is_mean: bool,
 }
 
 /// Part of the board's consumption that a total covers.

@@ -23,6 +23,7 @@ fn settings() -> MeterSettings {
         resolution: Watts::from_milli(1),
         gain_tolerance: 0.0,
         is_in_total,
+        is_mean: false,
     };
     MeterSettings {
         rails: vec![rail("VDD_GPU", true), rail("VDD_SOC", false)],

@@ -113,6 +113,7 @@ impl Scenario {
                 resolution: Watts::from_f64(SHUNT_STEP * self.volts),
                 gain_tolerance: GAIN_TOLERANCE,
                 is_in_total: true,
+                is_mean: false,
             }],
             covers: Covers::Input,
             // Three channels, each with a conversion of the shunt and one of the bus.

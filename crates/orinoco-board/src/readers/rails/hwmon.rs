@@ -32,7 +32,11 @@ struct Chip {
 pub(super) fn rails(probe: &mut Probe<'_>, folder: &SensorFolder) -> Vec<(Rail, Sensor)> {
     let Some(chip) = open(probe, folder) else { return Vec::new() };
     if chip.name.starts_with("ina3221") {
-        return INA3221_CHANNELS.filter_map(|channel| ina3221(probe, &chip, channel)).collect();
+        let on: Vec<u32> = INA3221_CHANNELS.filter(|channel| is_on(probe, &chip, *channel)).collect();
+        // It converts also those that are not connected.
+        let converted = u32::try_from(on.len()).expect("a chip has three channels");
+        let rails = on.into_iter().filter_map(|channel| ina3221(probe, &chip, channel));
+        return rails.map(|(rail, sensor)| (Rail { converted: Some(converted), ..rail }, sensor)).collect();
     }
     power_sensors(probe, &chip)
 }
@@ -56,18 +60,24 @@ fn open(probe: &mut Probe<'_>, SensorFolder { path, i2c, .. }: &SensorFolder) ->
     Some(Chip { folder, files, name, device, i2c: *i2c, period, samples })
 }
 
+/// Whether an INA3221 has a channel and converts it. One that does not say whether it is switched on counts as such.
+fn is_on(probe: &mut Probe<'_>, chip: &Chip, channel: u32) -> bool {
+    let has = |name: &str| chip.files.iter().any(|file| file == name);
+    if !has(&format!("in{channel}_input")) && !has(&format!("curr{channel}_input")) {
+        return false;
+    }
+    let enable_file = format!("in{channel}_enable");
+    let is_off = has(&enable_file) && probe.number(&format!("{}/{enable_file}", chip.folder)) == Some(0);
+    if is_off {
+        probe.gap(&format!("{}/{enable_file}", chip.folder), "the channel is switched off");
+    }
+    !is_off
+}
+
 /// Looks at a channel of an INA3221, whose power is voltage times current.
 fn ina3221(probe: &mut Probe<'_>, chip: &Chip, channel: u32) -> Option<(Rail, Sensor)> {
     let has = |name: &str| chip.files.iter().any(|file| file == name);
     let (voltage, current) = (format!("in{channel}_input"), format!("curr{channel}_input"));
-    if !has(&voltage) && !has(&current) {
-        return None;
-    }
-    let enable_file = format!("in{channel}_enable");
-    if has(&enable_file) && probe.number(&format!("{}/{enable_file}", chip.folder)) == Some(0) {
-        probe.gap(&format!("{}/{enable_file}", chip.folder), "the channel is switched off");
-        return None;
-    }
     let label_file = format!("{}/in{channel}_label", chip.folder);
     let label = probe.text(&label_file);
     if label.as_deref().is_some_and(is_unconnected) {

@@ -72,6 +72,8 @@ pub struct Rail {
     pub period: Option<Duration>,
     /// Number of conversions over which the chip averages; `None` where the driver does not give it.
     pub samples: Option<u16>,
+    /// Number of channels that the chip converts one after the other, with those that are not connected; `None` where that is not known.
+    pub converted: Option<u32>,
     /// Steps of the values.
     pub resolution: Resolution,
     /// Name of the rail in whose power this one is contained; `None` if that is not known.
@@ -140,6 +142,7 @@ impl Rail {
             limits: RailLimits::default(),
             period: None,
             samples: None,
+            converted: None,
             resolution: Resolution::default(),
             part_of: None,
         }
