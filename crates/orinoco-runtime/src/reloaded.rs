@@ -21,12 +21,6 @@ pub struct Reloaded {
 }
 
 impl Reloaded {
-    /// Whether no stream has joined, left or failed to join, and no model was replaced.
-    pub(crate) fn is_empty(&self) -> bool {
-        let Self { joined, left, replaced, faults, .. } = self;
-        joined.is_empty() && left.is_empty() && replaced.is_empty() && faults.is_empty()
-    }
-
     /// Adds what another change has done. The number of streams that stayed is counted at the end.
     pub(crate) fn add(&mut self, other: Self) {
         self.joined.extend(other.joined);

@@ -80,6 +80,7 @@ impl<P> Supervisor<P> {
     pub(crate) fn new(board: Board, rules: Rules, now: Nanos) -> Self {
         let first = Change {
             replies: Vec::new(),
+            earlier: Vec::new(),
             attempt: ATTEMPTS_MAX,
             done: Reloaded::default(),
             restarts: Vec::new(),
@@ -214,13 +215,16 @@ impl<P> Supervisor<P> {
         if self.by.stop || self.change.is_some() {
             return;
         }
-        let (change, board, kind) = if let Some(Next { board, replies, restarts, done }) = self.next.take() {
+        let (change, board, kind) = if let Some(Next { board, replies, earlier, restarts, done }) =
+            self.next.take()
+        {
             let board = board.unwrap_or_else(|| self.board.clone()).with_levels(&self.levels);
-            (Change { replies, attempt: 1, done, restarts, levels: None }, board, ChangeKind::Board)
+            (Change { replies, earlier, attempt: 1, done, restarts, levels: None }, board, ChangeKind::Board)
         } else if let Some((levels, reply)) = self.next_levels.take() {
             let board = self.board.clone().with_levels(&levels);
-            let (replies, done, restarts) = (vec![reply], Reloaded::default(), Vec::new());
-            let change = Change { replies, attempt: 1, done, restarts, levels: Some(levels) };
+            let (replies, earlier, restarts) = (vec![reply], Vec::new(), Vec::new());
+            let (done, levels) = (Reloaded::default(), Some(levels));
+            let change = Change { replies, earlier, attempt: 1, done, restarts, levels };
             (change, board, ChangeKind::Levels)
         } else {
             return;
@@ -230,12 +234,13 @@ impl<P> Supervisor<P> {
     }
 
     fn prepared(&mut self, prepared: Result<P, Faults>, now: Nanos) {
-        let Some(change) = self.change.take() else { return };
+        let Some(mut change) = self.change.take() else { return };
         match prepared {
             // The change is not needed any more, and a lane that was not restarted is no fault of a run that ends.
             prepared if self.by.stop => {
                 let ended = run_has_ended(&self.board.name).into();
-                self.effects.push(Effect::Answer(change.replies, Err(prepared.err().unwrap_or(ended))));
+                let why = prepared.err().unwrap_or(ended);
+                self.effects.push(Effect::Answer(change.into_replies(), Err(why)));
             }
             Ok(prepared) => {
                 self.change = Some(change);
@@ -244,7 +249,8 @@ impl<P> Supervisor<P> {
             Err(faults) => {
                 // Streams that lost their lane are restarted on the running board, if it was another board that was
                 // refused; else they cannot be started at all.
-                let (restarts, asked) = (change.restarts, !change.replies.is_empty());
+                let asked = !change.replies.is_empty() || !change.earlier.is_empty();
+                let restarts = std::mem::take(&mut change.restarts);
                 if self.next.is_some() || (asked && !restarts.is_empty()) {
                     self.next.get_or_insert_with(Next::again).restarts.extend(restarts);
                 } else if !restarts.is_empty() {
@@ -252,16 +258,16 @@ impl<P> Supervisor<P> {
                     self.faults.extend(faults.clone());
                     self.stop(now);
                 }
-                let answer = if change.attempt == 1 && change.done.is_empty() {
-                    Err(faults)
-                } else {
-                    // The change was applied, except for the streams that missed their lane.
-                    let mut done = change.done;
-                    self.count_done(&mut done);
-                    done.faults.extend(faults);
-                    Ok(done)
-                };
-                self.effects.push(Effect::Answer(change.replies, answer));
+                let (mut applied, mut refused) = (change.earlier, change.replies);
+                if change.attempt > 1 {
+                    applied.append(&mut refused);
+                }
+                // These were applied, except for the streams that missed their lane.
+                let mut done = change.done;
+                self.count_done(&mut done);
+                done.faults.extend(faults.clone());
+                self.effects.push(Effect::Answer(applied, Ok(done)));
+                self.effects.push(Effect::Answer(refused, Err(faults)));
             }
         }
     }
@@ -298,7 +304,9 @@ impl<P> Supervisor<P> {
             match &mut self.next {
                 // The newest board counts; it is compared with what runs by then.
                 Some(next) => {
-                    next.replies.append(&mut change.replies);
+                    let newer = std::mem::take(&mut next.earlier);
+                    next.earlier = change.earlier;
+                    next.earlier.extend(change.replies.into_iter().chain(newer));
                     next.restarts.append(&mut change.restarts);
                     next.done.add(change.done);
                 }
@@ -311,13 +319,15 @@ impl<P> Supervisor<P> {
             return;
         }
         faults.extend(missed);
-        if !change.restarts.is_empty() && change.replies.is_empty() && !faults.is_empty() {
-            self.faults.extend(change.restarts);
+        let was_asked = !change.replies.is_empty() || !change.earlier.is_empty();
+        if !change.restarts.is_empty() && !was_asked && !faults.is_empty() {
+            self.faults.append(&mut change.restarts);
             self.faults.extend(faults.clone());
             self.stop(now);
         }
         change.done.faults.extend(faults);
-        self.effects.push(Effect::Answer(change.replies, Ok(change.done)));
+        let done = std::mem::take(&mut change.done);
+        self.effects.push(Effect::Answer(change.into_replies(), Ok(done)));
     }
 
     /// Counts the streams that stayed, and lists each of the others and each replaced model once: a change that is prepared
@@ -468,7 +478,8 @@ impl<P> Supervisor<P> {
         // The change is not prepared any more. The loss of its streams is no fault of a run that ends.
         if let Some(next) = self.next.take() {
             let ended = run_has_ended(&self.board.name).into();
-            self.effects.push(Effect::Answer(next.replies, Err(ended)));
+            let replies = next.earlier.into_iter().chain(next.replies).collect();
+            self.effects.push(Effect::Answer(replies, Err(ended)));
         }
         if let Some((_, reply)) = self.next_levels.take() {
             let ended = run_has_ended(&self.board.name).into();

@@ -56,6 +56,8 @@ pub(super) struct Lane {
 /// Change that is being prepared or applied.
 pub(super) struct Change {
     pub(super) replies: Vec<Reply>,
+    /// Replies of earlier changes that were applied, except for streams that missed their lane and that this change starts.
+    pub(super) earlier: Vec<Reply>,
     pub(super) attempt: u32,
     pub(super) done: Reloaded,
     /// Faults of the lanes that the change is to restart.
@@ -68,6 +70,8 @@ pub(super) struct Next {
     /// Wanted board; `None` for the running one, if that has lost streams.
     pub(super) board: Option<Board>,
     pub(super) replies: Vec<Reply>,
+    /// As of a [`Change`].
+    pub(super) earlier: Vec<Reply>,
     pub(super) restarts: Vec<Diagnosis>,
     /// Result so far of a change that is continued by this one.
     pub(super) done: Reloaded,
@@ -85,9 +89,17 @@ impl Stream {
     }
 }
 
+impl Change {
+    /// Returns all replies, those of the oldest request first.
+    pub(super) fn into_replies(self) -> Vec<Reply> {
+        self.earlier.into_iter().chain(self.replies).collect()
+    }
+}
+
 impl Next {
     /// Wants the running board again.
     pub(super) fn again() -> Self {
-        Self { board: None, replies: Vec::new(), restarts: Vec::new(), done: Reloaded::default() }
+        let (replies, earlier, restarts) = (Vec::new(), Vec::new(), Vec::new());
+        Self { board: None, replies, earlier, restarts, done: Reloaded::default() }
     }
 }
