@@ -13,7 +13,7 @@ mod taken;
 pub use self::error::OutputError;
 pub use self::file::OutputFile;
 pub use self::open::{ExistingOutputs, check_sinks};
-pub(crate) use self::open::{OpenSink, open_sinks};
+pub(crate) use self::open::{OpenSink, await_readers, open_sinks};
 pub use self::taken::{TakenFiles, open_own_file};
 
 #[cfg(test)]

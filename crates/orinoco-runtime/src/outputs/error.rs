@@ -1,11 +1,13 @@
 //! Reasons why an output is not opened.
 
 use std::io;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use orinoco_board::{Endings, SinkKind};
 use orinoco_config::Faults;
 use orinoco_core::{Diagnosis, codes};
+use rustix::io::Errno;
 
 /// Reason why an output is not opened (`E0501`).
 #[derive(Debug)]
@@ -16,6 +18,11 @@ pub enum OutputError {
         path: PathBuf,
         /// Error of the system.
         source: io::Error,
+    },
+    /// Nobody reads the named pipe.
+    NoReader {
+        /// Path of the output.
+        path: PathBuf,
     },
     /// The file is read, or another output writes to it.
     Taken {
@@ -47,7 +54,14 @@ pub enum OutputError {
 
 impl OutputError {
     pub(super) fn open(path: &Path) -> impl FnOnce(io::Error) -> Self {
-        |source| Self::Open { path: path.to_owned(), source }
+        |source| {
+            let path = path.to_owned();
+            let is_pipe = path.metadata().is_ok_and(|there| there.file_type().is_fifo());
+            match is_pipe && source.raw_os_error() == Some(Errno::NXIO.raw_os_error()) {
+                true => Self::NoReader { path },
+                false => Self::Open { path, source },
+            }
+        }
     }
 }
 
@@ -58,6 +72,9 @@ impl From<OutputError> for Diagnosis {
         match error {
             OutputError::Open { path, source } => {
                 fault(&path, &source.to_string(), "check that its folder can be written")
+            }
+            OutputError::NoReader { path } => {
+                fault(&path, "nobody reads this named pipe", "start its reader first, or name a file")
             }
             OutputError::Taken { path, why } => fault(&path, &why, "write to another path"),
             OutputError::Folder { path } => fault(&path, "it is a folder", "name a file in it"),

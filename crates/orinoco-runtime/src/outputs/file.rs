@@ -3,9 +3,11 @@
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, Seek, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use orinoco_config::{Existing, write_whole};
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
 /// Output that is open and not yet changed. A file that was created for it is removed when it is dropped, unless it was
 /// begun.
@@ -37,8 +39,7 @@ impl OutputFile {
         folders.extend(shared.map(Path::to_owned));
         // Also true if a link points to a missing file: opening creates that file.
         let is_new = path.metadata().is_err_and(|why| why.kind() == io::ErrorKind::NotFound);
-        let opened = File::options().write(true).create(true).truncate(false).open(path);
-        match opened {
+        match open_for_writing(path) {
             Ok(file) => Ok(Self { file, path: path.to_owned(), is_new, folders }),
             Err(why) => {
                 remove_folders(&folders);
@@ -108,6 +109,17 @@ impl Drop for OutputFile {
         }
         remove_folders(&self.folders);
     }
+}
+
+/// Opens a file for writing, and creates it if it is missing. A named pipe that nobody reads fails with ENXIO, instead of waiting for its
+/// reader without end.
+fn open_for_writing(path: &Path) -> io::Result<File> {
+    let mut options = File::options();
+    options.write(true).create(true).truncate(false).custom_flags(OFlags::NONBLOCK.bits() as i32);
+    let file = options.open(path)?;
+    // Writes are to wait for a reader that is slow.
+    fcntl_setfl(&file, fcntl_getfl(&file)? - OFlags::NONBLOCK)?;
+    Ok(file)
 }
 
 /// Removes created folders that are empty, the innermost first.

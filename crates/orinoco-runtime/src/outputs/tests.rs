@@ -11,7 +11,9 @@ use orinoco_board::{Board, BoardModel, BoardStream, SinkKind, SinkSpec};
 use orinoco_config::Vars;
 use orinoco_core::Diagnosis;
 use orinoco_model::Repository;
-use std::os::unix::fs::symlink;
+use orinoco_pipeline::MonotonicClock;
+use rustix::fs::OFlags;
+use std::os::unix::fs::{OpenOptionsExt, symlink};
 
 /// Folder with one file of each kind from which a board is read, and an output of an earlier run.
 struct Inputs {
@@ -197,6 +199,50 @@ fn pipes_devices_and_standard_output_take_many_outputs() {
     }
     let folder = tempfile::tempdir().expect("temporary folder");
     let why = taken.open(folder.path(), "").expect_err("a folder");
+    assert!(matches!(why, OutputError::Open { .. }), "{why:?}");
+}
+
+#[test]
+fn a_pipe_without_a_reader_is_a_fault_and_its_reader_may_come_later() {
+    let folder = tempfile::tempdir().expect("temporary folder");
+    let pipe = folder.path().join("pipe");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RWXU).expect("made");
+    let mut taken = TakenFiles::default();
+    let why = taken.open(&pipe, "").expect_err("nobody reads it");
+    assert!(matches!(&why, OutputError::NoReader { path } if *path == pipe), "{why:?}");
+    assert!(Diagnosis::from(why).to_string().contains("nobody reads this named pipe"));
+
+    let (clock, mut looks, mut reader) = (MonotonicClock::default(), 0, None);
+    let opened = await_readers(
+        &clock,
+        || Ok::<_, Diagnosis>(()),
+        || {
+            looks += 1;
+            let is_time = looks == 3 && reader.is_none();
+            let open =
+                || fs::File::options().read(true).custom_flags(OFlags::NONBLOCK.bits() as i32).open(&pipe);
+            reader = if is_time { Some(open().expect("a reader")) } else { reader.take() };
+            taken.open(&pipe, "")
+        },
+    );
+    let file = opened.expect("it is read").begin().expect("a pipe is begun as it is");
+    let flags = rustix::fs::fcntl_getfl(&file).expect("flags");
+    assert!(!flags.contains(OFlags::NONBLOCK), "or a slow reader would lose results");
+    assert_eq!(looks, 3);
+
+    let other = folder.path().join("other");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &other, rustix::fs::Mode::RWXU).expect("made");
+    let stop = || Err(Diagnosis::new(&orinoco_core::codes::SINK_OPEN, "test", "it stops", "nothing"));
+    let stopped = await_readers(&clock, stop, || taken.open(&other, ""));
+    assert_eq!(stopped.expect_err("it is asked to stop").cause, "it stops");
+}
+
+#[test]
+fn a_socket_is_no_pipe_whose_reader_is_missing() {
+    let folder = tempfile::tempdir().expect("temporary folder");
+    let path = folder.path().join("socket");
+    let _listener = std::os::unix::net::UnixListener::bind(&path).expect("bound");
+    let why = TakenFiles::default().open(&path, "").expect_err("it cannot be opened");
     assert!(matches!(why, OutputError::Open { .. }), "{why:?}");
 }
 
