@@ -96,6 +96,10 @@ impl ImageHead {
     /// Descriptor of the image whose pixels begin at `offset`; `None` if its size is none.
     fn desc(&self, offset: usize) -> Option<FrameDesc> {
         let &Self { format, width, height, matrix, range, orientation } = self;
+        // Sources turn their frames upright, and models on a CPU expect it.
+        if orientation != Orientation::Upright {
+            return None;
+        }
         let is_size = |side: u32| (1..=SIDE_MAX).contains(&side);
         if !is_size(width) || !is_size(height) {
             return None;

@@ -14,7 +14,7 @@ fn part(format: PixelFormat) -> Frame {
         .for_each(|plane| *plane = Plane { offset: 3 * plane.offset, stride: plane.stride + 5 });
     let mut slot: OwnedSlot = SlotPool::new(1, desc.bytes_needed()).try_take().expect("it is free");
     slot.bytes.iter_mut().zip(0_usize..).for_each(|(byte, value)| *byte = (value % 251) as u8);
-    let desc = FrameDesc { orientation: Orientation::Rotate90, range: ColorRange::Full, seq: 7, ..desc };
+    let desc = FrameDesc { range: ColorRange::Full, seq: 7, ..desc };
     let frame = Frame::new(desc, Slot::Owned(slot), Nanos(0)).expect("it fits");
     frame.part(Region { x: 3, y: 5, width: 20, height: 13 }).expect("it lies inside").0
 }
@@ -41,6 +41,14 @@ fn a_request_arrives_as_it_was_sent() {
         assert_eq!(frame.desc.stream, StreamId::default());
         assert!(frame.view().packed_rows().eq(sent.view().packed_rows()), "{:?}", sent.desc.format);
     }
+}
+
+#[test]
+fn images_that_are_not_upright_are_refused() {
+    let mut desc = part(PixelFormat::Rgb).desc;
+    assert!(ImageHead::of(&desc).desc(0).is_some());
+    desc.orientation = Orientation::Rotate90;
+    assert!(ImageHead::of(&desc).desc(0).is_none());
 }
 
 #[test]
