@@ -6,6 +6,7 @@ use orinoco_api::{
     CardRatios, MODEL_CARD_SCHEMA, MODEL_COMPARISON_SCHEMA, Measured, ModelCard, ModelComparison,
 };
 use orinoco_config::FileKind;
+use orinoco_core::text::count;
 use orinoco_core::{Diagnosis, codes};
 
 use super::card::software;
@@ -82,6 +83,16 @@ fn caveats(first: &ModelCard, other: &ModelCard) -> Vec<String> {
         Some(mode) => format!("{} in power mode {mode}", card.board.name),
         None => card.board.name.clone(),
     };
+    let processor = |card: &ModelCard| {
+        let name = card.board.processor.as_deref().unwrap_or("unknown");
+        format!("{name}, {}", count(card.board.cores as u64, "core"))
+    };
+    // Models of different names are different files.
+    let has_one_name = first.model == other.model;
+    let file = |card: &ModelCard| match has_one_name {
+        true => format!("SHA-256 {}", card.sha256),
+        false => String::new(),
+    };
     // Different engines have different versions, which is no reason not to compare them.
     let has_one_engine = first.engine == other.engine;
     let versions = |card: &ModelCard| {
@@ -95,7 +106,9 @@ fn caveats(first: &ModelCard, other: &ModelCard) -> Vec<String> {
         powers.map(|(first, other)| (rails_text(first), rails_text(other))).unwrap_or_default();
     let aspects = [
         ("models", first.model.clone(), other.model.clone()),
+        ("files of the model", file(first), file(other)),
         ("boards", board(first), board(other)),
+        ("processors", processor(first), processor(other)),
         ("threads", first.threads.to_string(), other.threads.to_string()),
         ("inputs", first.input.clone(), other.input.clone()),
         ("sources of the accuracy", source(first), source(other)),
@@ -163,6 +176,18 @@ mod tests {
             ],
         );
         check(|card| (card.engine, card.versions.engine) = ("tract".into(), "0.22".into()), &[]);
+        check(
+            |card| card.board.cores = 4,
+            &["different processors: a processor, 6 cores, and a processor, 4 cores"],
+        );
+        check(
+            |card| card.sha256 = "cd".into(),
+            &["different files of the model: SHA-256 00, and SHA-256 cd"],
+        );
+        check(
+            |card| (card.model, card.sha256) = ("small".into(), "cd".into()),
+            &["different models: person-nano, and small"],
+        );
         check(
             |card| {
                 (card.engine, card.versions.engine) = ("tract".into(), "0.22".into());
