@@ -142,12 +142,13 @@ install_lints() {
 
 # --- tools and libraries -----------------------------------------------------------------------------------------------
 
-# Compiles cargo-deny for running it a few times, not for speed: 3 minutes on two cores.
+# Compiles cargo-deny for running it a few times, not for speed, with the settings of this workspace's profile `dev` and in its folder:
+# the build shares the dependencies that both have. On two cores that takes a minute and a half instead of two and a half.
 install_deny() {
   command -v cargo-deny >/dev/null && return
-  say "compiling cargo-deny $deny_version, about 3 minutes"
-  CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 CARGO_PROFILE_RELEASE_OPT_LEVEL=0 \
-    cargo install --quiet --locked "cargo-deny@$deny_version" ||
+  say "compiling cargo-deny $deny_version, about 2 minutes"
+  CARGO_PROFILE_DEV_DEBUG=false CARGO_PROFILE_DEV_INCREMENTAL=false CARGO_PROFILE_DEV_CODEGEN_UNITS=16 \
+    cargo install --quiet --locked --profile dev --target-dir "${CARGO_TARGET_DIR:-target}" "cargo-deny@$deny_version" ||
     fail "cargo-deny $deny_version could not be installed: run \`cargo install --locked cargo-deny\` and see what it says"
 }
 
