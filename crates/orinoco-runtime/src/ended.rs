@@ -69,8 +69,8 @@ impl EndedStreams {
 
     fn add_up(&mut self, ended: EndedStream) {
         let EndedStream { summary, faults, was_stopped, .. } = ended;
-        let scratch_size = FAULTS_MAX.saturating_sub(self.older_faults.len());
-        self.older_faults.extend(faults.into_iter().take(scratch_size));
+        let free = FAULTS_MAX.saturating_sub(self.older_faults.len());
+        self.older_faults.extend(faults.into_iter().take(free));
         self.older_was_stopped |= was_stopped;
         let total = self.totals.of(&summary.name, |name| StreamTotals { name, ..StreamTotals::default() });
         total.streams += 1;
