@@ -114,7 +114,7 @@ fn channels_that_are_not_rails_are_left_out() {
         read(&tree.sysroot()).0.rails().iter().map(|rail| rail.converted).collect()
     };
     assert_eq!(converted(&tree), [Some(3), Some(3)], "the chip converts what is not connected, too");
-    let tree = tree.file("/sys/class/hwmon/hwmon3/in2_enable", "0\n");
+    let tree = Tree::default().chip(3, "1-0041", &[&files[..], &[("in2_enable", "0")]].concat());
     assert_eq!(converted(&tree), [Some(2), Some(2)], "unless it is switched off");
 }
 
