@@ -191,10 +191,11 @@ codes! {
          checks it. Without it the daemon keeps running, but without the governor. The helper accepts one client at a time, as the user \
          orinoco or root."
     GOVERNOR_STEP "E0922" RunFailed "a power setting that could not be changed"
-        "The helper refused a step of the governor, or the board did not take the value; the message says which. Nothing was changed, \
-         and the governor tries again later. While the kernel throttles, the helper cannot read what was set before, which it would have \
-         to restore, so it makes no first change until that ends. Or the board has none of the power modes and clocks that [governor] \
-         allows: change its `modes` or `actuators`. `journalctl -u orinoco-helper` has more."
+        "The helper refused a change that the governor asked for, or the board did not accept the value; the message says which. Nothing \
+         was changed, and the governor tries again later. There are two common causes. The kernel may be throttling: this hides the \
+         original settings, which the helper must save before its first change, so it waits until the throttling ends. Or the board has \
+         none of the power modes and clocks that [governor] allows: change `modes` or `actuators` there. `journalctl -u orinoco-helper` \
+         has more."
     GOVERNOR_BLIND "E0923" RunFailed "a governor without readings"
         "A sensor that the governor needs gives no values: the input power if power_limit is set, or the temperatures. A missing \
          reading counts as a possible overload, not as 0: the governor lowers the power step by step until the sensor is back. `orinoco \

@@ -90,7 +90,7 @@ impl PowerSettings {
             None => Ok(limit),
             Some(device) => {
                 let text = format!(
-                    "the kernel throttles {} ({device}), so the limit that was set cannot be read and restored later",
+                    "the kernel is throttling {} (cooling device {device}), which hides the limit that is set, so it could not be restored later",
                     domain.name
                 );
                 Err(refusal(RefusalReason::Throttled, text))

@@ -20,7 +20,11 @@ fn rounds(process: &Process, seed: u64, victim: usize, struck: u64) -> u64 {
     let Report::Failed { at, rounds, rank, text, .. } = report else { panic!("seed {seed}: {report:?}") };
     assert_eq!(rank, victim, "seed {seed}: rank {}: {text}", process.rank);
     let waited = Duration::from_nanos(at.saturating_sub(struck));
-    assert!(waited <= SILENCE + ALLOWANCE, "seed {seed}: rank {} failed after {waited:?}: {text}", process.rank);
+    assert!(
+        waited <= SILENCE + ALLOWANCE,
+        "seed {seed}: rank {} failed after {waited:?}: {text}",
+        process.rank
+    );
     rounds
 }
 

@@ -181,9 +181,9 @@ impl Driver {
         };
         if let Some(device) = &state.blocked_by {
             let cause = format!(
-                "the kernel throttles ({device}), so the clocks that were set cannot be read and restored later"
+                "the kernel is throttling ({device}), which hides the clock limits that are set, so they could not be restored later"
             );
-            let next = "it changes power settings when the throttling has ended; until then, cool the board or give it less to do";
+            let next = "the governor changes nothing until the throttling ends; to help it end, cool the board or reduce its load";
             self.status.state = UNAVAILABLE.to_owned();
             self.is_ready = false;
             self.report(Diagnosis::new(&codes::GOVERNOR_STEP, "power settings", cause, next));

@@ -288,7 +288,7 @@ fn while_the_kernel_throttles_it_waits_with_its_first_change() {
     rig.start_helper();
     rig.pass(20, Some(90.0));
     let events = rig.events();
-    assert!(events.len() == 1 && events[0].starts_with("E0922 the kernel throttles"), "{events:?}");
+    assert!(events.len() == 1 && events[0].starts_with("E0922 the kernel is throttling"), "{events:?}");
     let status = rig.status();
     assert_eq!((status.state.as_str(), status.actuators.len()), ("unavailable", 0));
     assert_eq!(rig.settings(), settings("pmode:0002", "612000000"));

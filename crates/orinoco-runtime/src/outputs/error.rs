@@ -74,7 +74,7 @@ impl From<OutputError> for Diagnosis {
                 fault(&path, &source.to_string(), "check that its folder can be written")
             }
             OutputError::NoReader { path } => {
-                fault(&path, "nobody reads this named pipe", "start its reader first, or name a file")
+                fault(&path, "nobody reads this named pipe", "start its reader first, or name a regular file")
             }
             OutputError::Taken { path, why } => fault(&path, &why, "write to another path"),
             OutputError::Folder { path } => fault(&path, "it is a folder", "name a file in it"),

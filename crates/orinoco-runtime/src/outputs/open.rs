@@ -4,10 +4,9 @@ use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use orinoco_board::{Board, BoardStream, SinkSpec, StandardOutput};
-use orinoco_core::{Clock, Diagnosis};
+use orinoco_core::Diagnosis;
 use orinoco_model::Repository;
 
 use super::endings::check_ending;
@@ -15,11 +14,6 @@ use super::error::OutputError;
 use super::file::OutputFile;
 use super::taken::TakenFiles;
 use crate::sinks;
-
-/// Time for which a start or a reload waits for the reader of a named pipe.
-const READER_WAIT_MAX: Duration = Duration::from_secs(10);
-/// Time between two looks for that reader.
-const READER_EVERY: Duration = Duration::from_millis(20);
 
 /// Treatment of existing files of an earlier run, at paths that this run is to write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,28 +39,6 @@ pub(crate) fn open_sinks<'s>(
         stream.sinks.iter().map(|sink| open_sink(sink, &stream.name, taken, written, earlier)).collect()
     };
     streams.into_iter().map(open).collect()
-}
-
-/// Opens outputs with `open`, again and again for at most [`READER_WAIT_MAX`] while a named pipe has no reader, which may be started after
-/// the run. `check_stop` fails if the waiting is to end.
-///
-/// # Errors
-/// Returns the error of `open` or of `check_stop`.
-pub(crate) fn await_readers<T, E: From<OutputError>>(
-    clock: &dyn Clock,
-    check_stop: impl Fn() -> Result<(), E>,
-    mut open: impl FnMut() -> Result<T, OutputError>,
-) -> Result<T, E> {
-    let (until, signal) = (clock.now() + READER_WAIT_MAX, clock.signal());
-    loop {
-        match open() {
-            Err(OutputError::NoReader { .. }) if clock.now() < until => {}
-            opened => return Ok(opened?),
-        }
-        check_stop()?;
-        // The kernel tells nobody that a reader has come.
-        signal.wait(Some(clock.now() + READER_EVERY));
-    }
 }
 
 /// Opens the sinks of each stream of a board as a start does, and closes them again, which leaves the file system as it was.

@@ -13,9 +13,9 @@ use orinoco_model::Repository;
 use orinoco_pipeline::MonotonicClock;
 use orinoco_uri::SourceKind;
 
+use super::await_readers::await_readers;
 use super::error::OutputError;
 use super::file::OutputFile;
-use super::open::await_readers;
 
 /// Maximum depth of nested folders. Links may lead in a circle, and data sets are flatter.
 const FOLDERS_DEPTH_MAX: usize = 8;

@@ -143,7 +143,7 @@ impl Run<'_> {
         let known = self.board.models().len();
         let used: BTreeSet<_> = self.streams.values().flat_map(|stream| &stream.models).collect();
         assert!(known <= BOARD_MODELS_MAX + used.len(), "{known} models are known");
-        let replies = supervisor.next.as_ref().map_or(0, |next| next.replies.len());
+        let replies = supervisor.next.as_ref().map_or(0, |next| next.earlier.len() + next.replies.len());
         assert!(replies <= self.asked.len(), "{replies} replies wait");
         self.seen.streams_max = self.seen.streams_max.max(self.streams.len());
     }

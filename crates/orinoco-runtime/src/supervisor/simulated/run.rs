@@ -85,6 +85,8 @@ pub(super) struct Observations {
     pub(super) applied: u64,
     pub(super) refused: u64,
     pub(super) latest: Option<Result<Reloaded, Faults>>,
+    /// Number of the latest reload that was applied.
+    pub(super) latest_applied: Option<u64>,
     /// Streams that could not join in the latest change, as it was reported.
     pub(super) reported: BTreeSet<String>,
     /// Times at which each lane was restarted.
@@ -287,7 +289,12 @@ impl<'s> Run<'s> {
             self.check_answer(asked, &answer);
             self.seen.answered += 1;
             match &answer {
-                Ok(_) => self.seen.applied += 1,
+                Ok(_) => {
+                    self.seen.applied += 1;
+                    // Whoever keeps the latest answer of a reload keeps that of the running board.
+                    assert!(Some(number) > self.seen.latest_applied, "reload {number} is answered late");
+                    self.seen.latest_applied = Some(number);
+                }
                 Err(_) => self.seen.refused += 1,
             }
             self.simulator.note(|| format!("reload {number} is answered: {answer:?}"));

@@ -47,7 +47,7 @@ pub(super) fn check(spec: &GovernorSpec, system: &System) -> MachinePart {
 /// Returns what the helper can set.
 fn shown(state: &PowerState) -> String {
     if let Some(device) = &state.blocked_by {
-        return format!("it runs, but can change nothing until the kernel stops throttling ({device})");
+        return format!("it is running, but can change nothing until the kernel stops throttling ({device})");
     }
     let modes = state.power_modes.iter().filter(|mode| mode.can_be_set && !mode.is_current).count();
     let clocks = state.clocks.len();

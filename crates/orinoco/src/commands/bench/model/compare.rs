@@ -85,7 +85,7 @@ fn caveats(first: &ModelCard, other: &ModelCard) -> Vec<String> {
     };
     let processor = |card: &ModelCard| {
         let name = card.board.processor.as_deref().unwrap_or("unknown");
-        format!("{name}, {}", count(card.board.cores as u64, "core"))
+        format!("{name} ({})", count(card.board.cores as u64, "core"))
     };
     // Models of different names are different files.
     let has_one_name = first.model == other.model;
@@ -106,7 +106,7 @@ fn caveats(first: &ModelCard, other: &ModelCard) -> Vec<String> {
         powers.map(|(first, other)| (rails_text(first), rails_text(other))).unwrap_or_default();
     let aspects = [
         ("models", first.model.clone(), other.model.clone()),
-        ("files of the model", file(first), file(other)),
+        ("model files", file(first), file(other)),
         ("boards", board(first), board(other)),
         ("processors", processor(first), processor(other)),
         ("threads", first.threads.to_string(), other.threads.to_string()),
@@ -178,12 +178,9 @@ mod tests {
         check(|card| (card.engine, card.versions.engine) = ("tract".into(), "0.22".into()), &[]);
         check(
             |card| card.board.cores = 4,
-            &["different processors: a processor, 6 cores, and a processor, 4 cores"],
+            &["different processors: a processor (6 cores), and a processor (4 cores)"],
         );
-        check(
-            |card| card.sha256 = "cd".into(),
-            &["different files of the model: SHA-256 00, and SHA-256 cd"],
-        );
+        check(|card| card.sha256 = "cd".into(), &["different model files: SHA-256 00, and SHA-256 cd"]);
         check(
             |card| (card.model, card.sha256) = ("small".into(), "cd".into()),
             &["different models: person-nano, and small"],
