@@ -71,6 +71,8 @@ pub(super) struct Run<'s> {
     next_reload: u64,
     // Observations of the run.
     pub(super) asked: BTreeMap<u64, Nanos>,
+    /// Requests that ask for levels of models.
+    choices: BTreeSet<u64>,
     answers: Answers,
     pub(super) seen: Observations,
     pub(super) resource: Resource,
@@ -85,7 +87,7 @@ pub(super) struct Observations {
     pub(super) applied: u64,
     pub(super) refused: u64,
     pub(super) latest: Option<Result<Reloaded, Faults>>,
-    /// Number of the latest reload that was applied.
+    /// Number of the latest reload of a board that was applied.
     pub(super) latest_applied: Option<u64>,
     /// Streams that could not join in the latest change, as it was reported.
     pub(super) reported: BTreeSet<String>,
@@ -152,6 +154,7 @@ impl<'s> Run<'s> {
             next_lane: 0,
             next_reload: 0,
             asked: BTreeMap::new(),
+            choices: BTreeSet::new(),
             answers: Arc::default(),
             seen: Observations::default(),
             resource: Resource::default(),
@@ -208,6 +211,7 @@ impl<'s> Run<'s> {
     /// Requests other levels of the models.
     pub(super) fn choose_levels(&mut self, levels: ChosenLevels) {
         let (number, reply) = self.reply();
+        self.choices.insert(number);
         self.simulator.note(|| format!("reload {number} asks for {levels:?}"));
         self.send(Action::ChooseLevels(levels, reply));
     }
@@ -291,9 +295,11 @@ impl<'s> Run<'s> {
             match &answer {
                 Ok(_) => {
                     self.seen.applied += 1;
-                    // Whoever keeps the latest answer of a reload keeps that of the running board.
-                    assert!(Some(number) > self.seen.latest_applied, "reload {number} is answered late");
-                    self.seen.latest_applied = Some(number);
+                    // Whoever keeps the latest answer about a board keeps that of the running one. Levels wait for boards.
+                    if !self.choices.remove(&number) {
+                        assert!(Some(number) > self.seen.latest_applied, "reload {number} is answered late");
+                        self.seen.latest_applied = Some(number);
+                    }
                 }
                 Err(_) => self.seen.refused += 1,
             }
