@@ -147,7 +147,7 @@ install_lints() {
 install_deny() {
   command -v cargo-deny >/dev/null && return
   say "compiling cargo-deny $deny_version, about 2 minutes"
-  CARGO_PROFILE_DEV_DEBUG=false CARGO_PROFILE_DEV_INCREMENTAL=false CARGO_PROFILE_DEV_CODEGEN_UNITS=16 \
+  CARGO_PROFILE_DEV_DEBUG=false CARGO_PROFILE_DEV_INCREMENTAL=false CARGO_PROFILE_DEV_CODEGEN_UNITS=16 CARGO_PROFILE_DEV_LTO=off \
     cargo install --quiet --locked --profile dev --target-dir "${CARGO_TARGET_DIR:-target}" "cargo-deny@$deny_version" ||
     fail "cargo-deny $deny_version could not be installed: run \`cargo install --locked cargo-deny\` and see what it says"
 }
