@@ -21,7 +21,7 @@ use crate::change::{Change, ModelFacts, StayingEntry};
 use crate::checks::{check_joining, check_states};
 use crate::model_entry::{ModelEntry, Origin};
 use crate::model_version::{LanePlan, ModelVersion};
-use crate::outputs::{ExistingOutputs, OpenSink, TakenFiles, await_readers, open_sinks};
+use crate::outputs::{ExistingOutputs, OpenSink, ReaderWait, TakenFiles, open_sinks};
 use crate::placement::{LaneView, LaneViews};
 use crate::planning::{Measured, measure_models, plan_start, scratch};
 use crate::prepare_error::PrepareError;
@@ -228,14 +228,15 @@ fn open_outputs(
     context: &Context,
 ) -> Result<Vec<Vec<OpenSink>>, Faults> {
     let earlier = if base.lanes.is_none() { context.earlier } else { ExistingOutputs::Kept };
-    let open = || {
-        let mut taken = TakenFiles::of_board(board, &context.repository);
-        taken.extend(&context.own);
-        taken.extend(&base.written);
-        open_sinks(new.iter().copied(), &mut taken, &base.written, earlier)
-    };
+    let mut taken = TakenFiles::of_board(board, &context.repository);
+    taken.extend(&context.own);
+    taken.extend(&base.written);
     let shared = &context.shared;
-    await_readers(&*shared.clock, || Ok(shared.check_stop(board)?), open)
+    let readers = ReaderWait::new(&*shared.clock, &shared.stop);
+    let opened = open_sinks(new.iter().copied(), &mut taken, &base.written, earlier, &readers);
+    // A stop is no fault of an output that waited for its reader.
+    shared.check_stop(board)?;
+    Ok(opened?)
 }
 
 /// Measures the models of a board with a budget; those that stay keep their figures.

@@ -13,6 +13,12 @@ const CLOCKS_MAX: usize = 128;
 /// Greatest length of the name of a device, in bytes.
 const NAME_BYTES_MAX: usize = 64;
 
+/// Parts of the names of cooling devices that lower the clocks of cores: `cpufreq-cpu0`, `thermal-cpufreq-0` before Linux 5.13,
+/// `cpu-balanced` and `emergency-balanced` of JetPack 4, `Processor` of ACPI.
+const CPU_COOLING: [&str; 3] = ["cpu", "balanced", "Processor"];
+/// The same of GPUs, besides their own names: `devfreq-17000000.gpu`, `thermal-devfreq-0`, `gk20a_cdev`.
+const GPU_COOLING: [&str; 3] = ["devfreq", "balanced", "gk20a"];
+
 /// Part of a board whose highest clock can be set: a GPU, or a group of cores.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClockDomain {
@@ -25,12 +31,6 @@ pub struct ClockDomain {
     /// Clocks that the driver lists, in hertz, in ascending order.
     pub available: Vec<u64>,
 }
-
-/// Parts of the names of cooling devices that lower the clocks of cores: `cpufreq-cpu0`, `thermal-cpufreq-0` before Linux 5.13,
-/// `cpu-balanced` and `emergency-balanced` of JetPack 4, `Processor` of ACPI.
-const CPU_COOLING: [&str; 3] = ["cpu", "balanced", "Processor"];
-/// The same of GPUs, besides their own names: `devfreq-17000000.gpu`, `thermal-devfreq-0`, `gk20a_cdev`.
-const GPU_COOLING: [&str; 3] = ["devfreq", "balanced", "gk20a"];
 
 /// Unit of a file with a clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -34,8 +34,8 @@ pub(super) struct Driver {
     helper: Helper,
     /// Settings that the helper changes.
     hardware: Actuators,
-    /// Cooling device because of which the helper can change nothing now.
-    blocked_by: Option<String>,
+    /// Whether the helper can change nothing now, because the kernel throttles.
+    is_blocked: bool,
     model_levels: ModelLevels<TakenStep>,
     /// Settings that can be changed now: those of the helper, and levels of models.
     actuators: Actuators,
@@ -94,7 +94,7 @@ impl Driver {
             monitor,
             events,
             hardware: Actuators::default(),
-            blocked_by: None,
+            is_blocked: false,
             model_levels: ModelLevels::new(actions),
             actuators: Actuators::default(),
             readings: Readings::default(),
@@ -150,7 +150,7 @@ impl Driver {
 
     /// Whether everything that changes settings is there.
     fn is_whole(&self) -> bool {
-        (self.helper.is_connected() && self.blocked_by.is_none()) || !self.spec.needs_helper()
+        (self.helper.is_connected() && !self.is_blocked) || !self.spec.needs_helper()
     }
 
     fn collect_actuators(&mut self, now: Nanos) {
@@ -174,7 +174,7 @@ impl Driver {
     }
 
     fn take_state(&mut self, state: &PowerState) {
-        self.blocked_by = state.blocked_by.clone();
+        self.is_blocked = state.blocked_by.is_some();
         self.hardware = match &state.blocked_by {
             None => Actuators::new(&self.spec, self.profile, state),
             Some(_) => Actuators::default(),
@@ -209,7 +209,7 @@ impl Driver {
 
     fn lose_helper(&mut self, why: &HelperError) {
         self.hardware = Actuators::default();
-        self.blocked_by = None;
+        self.is_blocked = false;
         self.status.state = UNAVAILABLE.to_owned();
         self.report(self.helper.diagnosis(why));
     }

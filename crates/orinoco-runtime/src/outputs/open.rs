@@ -8,10 +8,12 @@ use std::path::{Path, PathBuf};
 use orinoco_board::{Board, BoardStream, SinkSpec, StandardOutput};
 use orinoco_core::Diagnosis;
 use orinoco_model::Repository;
+use orinoco_pipeline::{MonotonicClock, Stop};
 
 use super::endings::check_ending;
 use super::error::OutputError;
 use super::file::OutputFile;
+use super::reader_wait::ReaderWait;
 use super::taken::TakenFiles;
 use crate::sinks;
 
@@ -34,9 +36,11 @@ pub(crate) fn open_sinks<'s>(
     taken: &mut TakenFiles,
     written: &TakenFiles,
     earlier: ExistingOutputs,
+    readers: &ReaderWait<'_>,
 ) -> Result<Vec<Vec<OpenSink>>, OutputError> {
     let open = |stream: &BoardStream| -> Result<Vec<OpenSink>, OutputError> {
-        stream.sinks.iter().map(|sink| open_sink(sink, &stream.name, taken, written, earlier)).collect()
+        let open = |sink| open_sink(sink, &stream.name, taken, written, earlier, readers);
+        stream.sinks.iter().map(open).collect()
     };
     streams.into_iter().map(open).collect()
 }
@@ -46,11 +50,14 @@ pub(crate) fn open_sinks<'s>(
 pub fn check_sinks(board: &Board, repository: &Repository) -> Vec<Result<(), Diagnosis>> {
     let mut taken = TakenFiles::of_board(board, repository);
     let mut outputs = Vec::new();
+    let (clock, stop) = (MonotonicClock::default(), Stop::default());
+    let readers = ReaderWait::new(&clock, &stop);
     let mut check = |stream: &BoardStream| {
         let is_pipe = |sink: &SinkSpec| sink.path.metadata().is_ok_and(|there| there.file_type().is_fifo());
         let sinks = stream.sinks.iter().filter(|sink| !is_pipe(sink)).cloned().collect();
         let stream = BoardStream { sinks, ..stream.clone() };
-        let opened = open_sinks([&stream], &mut taken, &TakenFiles::default(), ExistingOutputs::Kept)?;
+        let opened =
+            open_sinks([&stream], &mut taken, &TakenFiles::default(), ExistingOutputs::Kept, &readers)?;
         // All stay open until the last one is checked: two must not write to one file.
         outputs.extend(opened);
         Ok(())
@@ -64,6 +71,7 @@ fn open_sink(
     taken: &mut TakenFiles,
     written: &TakenFiles,
     earlier: ExistingOutputs,
+    readers: &ReaderWait<'_>,
 ) -> Result<OpenSink, OutputError> {
     let whose = format!("another output (stream {stream}) already writes to this file");
     if sink.path == Path::new("-") {
@@ -81,7 +89,7 @@ fn open_sink(
         return Err(why);
     }
     let path = free_path(sink, written, earlier);
-    let file = taken.open(&path, &whose)?;
+    let file = readers.open(|| taken.open(&path, &whose))?;
     Ok((SinkSpec { kind: sink.kind, path }, Some(file)))
 }
 

@@ -10,12 +10,12 @@ use std::path::{Path, PathBuf};
 use orinoco_board::Board;
 use orinoco_media::source_files;
 use orinoco_model::Repository;
-use orinoco_pipeline::MonotonicClock;
+use orinoco_pipeline::{MonotonicClock, Stop};
 use orinoco_uri::SourceKind;
 
-use super::await_readers::await_readers;
 use super::error::OutputError;
 use super::file::OutputFile;
+use super::reader_wait::ReaderWait;
 
 /// Maximum depth of nested folders. Links may lead in a circle, and data sets are flatter.
 const FOLDERS_DEPTH_MAX: usize = 8;
@@ -159,8 +159,8 @@ pub fn open_own_file(
     whose: &str,
 ) -> Result<(OutputFile, TakenFiles), OutputError> {
     let mut taken = TakenFiles::of_board(board, repository);
-    let clock = MonotonicClock::default();
-    let file = await_readers(&clock, || Ok::<_, OutputError>(()), || taken.open(path, whose))?;
+    let (clock, stop) = (MonotonicClock::default(), Stop::default());
+    let file = ReaderWait::new(&clock, &stop).open(|| taken.open(path, whose))?;
     let mut own = TakenFiles { made_folders: taken.made_folders, ..TakenFiles::default() };
     own.add(path, || whose.to_owned());
     // Also refused if the sink would write to a numbered file instead: the results of an earlier run at this path are kept.

@@ -1,5 +1,5 @@
 use std::fs;
-use std::io;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use super::open::free_path;
@@ -9,11 +9,12 @@ use crate::sinks::{JSONL, MP4, SINKS};
 use crate::testing::uri;
 use orinoco_board::{Board, BoardModel, BoardStream, SinkKind, SinkSpec};
 use orinoco_config::Vars;
-use orinoco_core::Diagnosis;
+use orinoco_core::{Clock, Diagnosis};
 use orinoco_model::Repository;
-use orinoco_pipeline::MonotonicClock;
+use orinoco_pipeline::{MonotonicClock, Stop};
 use rustix::fs::OFlags;
 use std::os::unix::fs::{OpenOptionsExt, symlink};
+use std::time::Duration;
 
 /// Folder with one file of each kind from which a board is read, and an output of an earlier run.
 struct Inputs {
@@ -115,7 +116,9 @@ fn sinks(paths: &[(SinkKind, &Path)]) -> Vec<BoardStream> {
 }
 
 fn open(streams: &[BoardStream], taken: &mut TakenFiles) -> Result<Vec<Vec<OpenSink>>, String> {
-    let opened = open_sinks(streams, taken, &TakenFiles::default(), ExistingOutputs::Overwritten);
+    let (clock, stop) = (MonotonicClock::default(), Stop::default());
+    let readers = ReaderWait::new(&clock, &stop);
+    let opened = open_sinks(streams, taken, &TakenFiles::default(), ExistingOutputs::Overwritten, &readers);
     opened.map_err(shown)
 }
 
@@ -202,39 +205,70 @@ fn pipes_devices_and_standard_output_take_many_outputs() {
     assert!(matches!(why, OutputError::Open { .. }), "{why:?}");
 }
 
+fn pipe(folder: &tempfile::TempDir, name: &str) -> PathBuf {
+    let path = folder.path().join(name);
+    rustix::fs::mkfifoat(rustix::fs::CWD, &path, rustix::fs::Mode::RWXU).expect("made");
+    path
+}
+
+fn reader(pipe: &Path) -> fs::File {
+    let mut options = fs::File::options();
+    options.read(true).custom_flags(OFlags::NONBLOCK.bits() as i32).open(pipe).expect("a reader")
+}
+
 #[test]
 fn a_pipe_without_a_reader_is_a_fault_and_its_reader_may_come_later() {
     let folder = tempfile::tempdir().expect("temporary folder");
-    let pipe = folder.path().join("pipe");
-    rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RWXU).expect("made");
+    let pipe = pipe(&folder, "pipe");
     let mut taken = TakenFiles::default();
     let why = taken.open(&pipe, "").expect_err("nobody reads it");
     assert!(matches!(&why, OutputError::NoReader { path } if *path == pipe), "{why:?}");
     assert!(Diagnosis::from(why).to_string().contains("nobody reads this named pipe"));
 
-    let (clock, mut looks, mut reader) = (MonotonicClock::default(), 0, None);
-    let opened = await_readers(
-        &clock,
-        || Ok::<_, Diagnosis>(()),
-        || {
-            looks += 1;
-            let is_time = looks == 3 && reader.is_none();
-            let open =
-                || fs::File::options().read(true).custom_flags(OFlags::NONBLOCK.bits() as i32).open(&pipe);
-            reader = if is_time { Some(open().expect("a reader")) } else { reader.take() };
-            taken.open(&pipe, "")
-        },
-    );
+    let (clock, stop) = (MonotonicClock::default(), Stop::default());
+    let (mut looks, mut late) = (0, None);
+    let opened = ReaderWait::new(&clock, &stop).open(|| {
+        looks += 1;
+        if looks == 3 {
+            late = Some(reader(&pipe));
+        }
+        taken.open(&pipe, "")
+    });
     let file = opened.expect("it is read").begin().expect("a pipe is begun as it is");
     let flags = rustix::fs::fcntl_getfl(&file).expect("flags");
     assert!(!flags.contains(OFlags::NONBLOCK), "or a slow reader would lose results");
     assert_eq!(looks, 3);
 
-    let other = folder.path().join("other");
-    rustix::fs::mkfifoat(rustix::fs::CWD, &other, rustix::fs::Mode::RWXU).expect("made");
-    let stop = || Err(Diagnosis::new(&orinoco_core::codes::SINK_OPEN, "test", "it stops", "nothing"));
-    let stopped = await_readers(&clock, stop, || taken.open(&other, ""));
-    assert_eq!(stopped.expect_err("it is asked to stop").cause, "it stops");
+    drop((file, late));
+    stop.request();
+    let stopped = ReaderWait::new(&clock, &stop).open(|| taken.open(&pipe, ""));
+    assert!(matches!(stopped, Err(OutputError::NoReader { .. })));
+}
+
+#[test]
+fn the_reader_of_one_pipe_sees_no_end_while_that_of_another_is_waited_for() {
+    let folder = tempfile::tempdir().expect("temporary folder");
+    let (first, second) = (pipe(&folder, "first"), pipe(&folder, "second"));
+    let mut early = reader(&first);
+    let streams = sinks(&[(JSONL, &first), (JSONL, &second)]);
+    std::thread::scope(|scope| {
+        let late = scope.spawn(|| {
+            // 0 bytes are an end: nobody has the pipe open for writing.
+            while early.read(&mut [0]).is_ok() {
+                std::thread::yield_now();
+            }
+            let (clock, mut seen) = (MonotonicClock::default(), Vec::new());
+            for _ in 0..20 {
+                clock.signal().wait(Some(clock.now() + Duration::from_millis(5)));
+                seen.push(early.read(&mut [0]).map_err(|why| why.kind()));
+            }
+            (seen, reader(&second))
+        });
+        let opened = open(&streams, &mut TakenFiles::default()).expect("both are read");
+        let (seen, _second) = late.join().expect("no panic");
+        assert_eq!(seen, [Err(io::ErrorKind::WouldBlock); 20]);
+        drop(opened);
+    });
 }
 
 #[test]

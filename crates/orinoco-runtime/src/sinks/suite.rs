@@ -13,10 +13,10 @@ use orinoco_board::{BoardStream, SinkKind, SinkSpec, StandardOutput};
 use orinoco_core::{
     BoxF, Clock, Detection, Diagnosis, FrameDesc, InferenceResult, ModelId, Nanos, PixelFormat, Pts, codes,
 };
-use orinoco_pipeline::{Frame, FrameResult, ModelResult, MonotonicClock, Sink, Slot, SlotPool};
+use orinoco_pipeline::{Frame, FrameResult, ModelResult, MonotonicClock, Sink, Slot, SlotPool, Stop};
 
 use super::{ALL, ModelNames, SINKS, SinkFactory, open, repair};
-use crate::outputs::{ExistingOutputs, TakenFiles, open_sinks};
+use crate::outputs::{ExistingOutputs, ReaderWait, TakenFiles, open_sinks};
 
 /// Number of frames of a run: more than an encoder holds back.
 const FRAMES: u64 = 12;
@@ -143,7 +143,9 @@ fn a_name_is_taken_or_refused_as_it_declares() {
                 ..BoardStream::new("s", crate::testing::uri("test://ball"), Vec::new())
             };
             let mut taken = TakenFiles::default();
-            open_sinks([&stream], &mut taken, &TakenFiles::default(), ExistingOutputs::Overwritten)
+            let (clock, stop) = (MonotonicClock::default(), Stop::default());
+            let readers = ReaderWait::new(&clock, &stop);
+            open_sinks([&stream], &mut taken, &TakenFiles::default(), ExistingOutputs::Overwritten, &readers)
                 .map(|_| ())
                 .map_err(Diagnosis::from)
         };
