@@ -36,4 +36,5 @@ pub use rails::{I2cAddress, Rail, RailKind, RailLimits, RailReading, Rails, Reso
 pub use reading::{Governor, Hertz, Reading, Unknown, Utilization};
 pub use selection::recorded_files;
 pub use sensors::{Sensors, Snapshot};
+pub(crate) use thermal::read_cooling;
 pub use thermal::{CoolingDevice, Trip, Zone, ZoneKind, read_zones};

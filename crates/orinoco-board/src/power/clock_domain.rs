@@ -1,9 +1,8 @@
 use orinoco_sysroot::{ReadError, Sysroot};
 
-use crate::readers::is_gpu_name;
+use crate::readers::{is_gpu_name, read_cooling};
 
 const DEVFREQ: &str = "/sys/class/devfreq";
-const THERMAL: &str = "/sys/class/thermal";
 const CPUFREQ: &str = "/sys/devices/system/cpu/cpufreq";
 
 /// Greatest number of domains of one kind; a Jetson has one or two GPUs, and up to four groups of cores.
@@ -68,13 +67,9 @@ impl ClockDomain {
             true => CPU_COOLING.iter().any(|part| name.contains(part)),
             false => is_gpu_name(name) || GPU_COOLING.iter().any(|part| name.contains(part)),
         };
-        let devices = sysroot.entries(THERMAL).unwrap_or_default().into_iter();
-        devices.filter(|device| device.starts_with("cooling_device")).find_map(|device| {
-            let name = sysroot.text(&format!("{THERMAL}/{device}/type")).ok()?;
-            let is_active =
-                sysroot.number::<i64>(&format!("{THERMAL}/{device}/cur_state")).is_ok_and(|state| state > 0);
-            (lowers_it(name.trim()) && is_active).then(|| name.trim().to_owned())
-        })
+        let devices = read_cooling(sysroot).into_iter();
+        let mut active = devices.filter(|(_, state)| state.as_ref().is_ok_and(|state| *state > 0));
+        active.find_map(|(device, _)| lowers_it(&device.name).then_some(device.name))
     }
 
     /// Returns the text of a clock for the domain's file.
@@ -138,6 +133,7 @@ mod tests {
             let folder = dir.path().join(format!("sys/class/thermal/cooling_device{device}"));
             std::fs::create_dir_all(&folder).expect("made");
             std::fs::write(folder.join("type"), format!("{name}\n")).expect("written");
+            std::fs::write(folder.join("max_state"), "3\n").expect("written");
             std::fs::write(folder.join("cur_state"), state).expect("written");
         };
         let domain = |name: &str| ClockDomain {

@@ -67,6 +67,15 @@ pub fn read_zones(sysroot: &Sysroot) -> Vec<(Zone, Reading<Celsius>)> {
     thermal.zones.into_iter().zip(readings).collect()
 }
 
+/// Reads the cooling devices of a board once. Their states count from 0, which cools nothing.
+pub(crate) fn read_cooling(sysroot: &Sysroot) -> Vec<(CoolingDevice, Reading<u32>)> {
+    let mut thermal = Thermal::default();
+    thermal.find_cooling(&mut Probe::new(sysroot));
+    let mut states = Vec::new();
+    thermal.read(&mut Vec::new(), &mut states);
+    thermal.cooling.into_iter().zip(states).collect()
+}
+
 /// Thermal zones, temperatures of hwmon, and cooling devices.
 #[derive(Debug, Default)]
 pub(super) struct Thermal {
@@ -79,9 +88,7 @@ pub(super) struct Thermal {
 impl Thermal {
     pub(super) fn find(probe: &mut Probe<'_>) -> Self {
         let mut thermal = Self::find_zones(probe);
-        for name in probe.names(CLASS, "cooling_device") {
-            thermal.add_cooling(probe, &format!("{CLASS}/{name}"));
-        }
+        thermal.find_cooling(probe);
         for name in probe.names(HWMON, "hwmon") {
             thermal.add_hwmon(probe, &format!("{HWMON}/{name}"));
         }
@@ -95,6 +102,12 @@ impl Thermal {
             thermal.add_zone(probe, &format!("{CLASS}/{name}"));
         }
         thermal
+    }
+
+    fn find_cooling(&mut self, probe: &mut Probe<'_>) {
+        for name in probe.names(CLASS, "cooling_device") {
+            self.add_cooling(probe, &format!("{CLASS}/{name}"));
+        }
     }
 
     fn add_zone(&mut self, probe: &mut Probe<'_>, folder: &str) {

@@ -136,6 +136,7 @@ fn what_is_set_is_restored_and_nothing_is_left() {
 /// Lets a cooling device of the cores lower their clock as the kernel does: the file has the least of what is allowed.
 fn throttle(root: &Path, state: u32, khz: &str) {
     put(root, "sys/class/thermal/cooling_device0/type", "cpufreq-cpu0\n");
+    put(root, "sys/class/thermal/cooling_device0/max_state", "3\n");
     put(root, "sys/class/thermal/cooling_device0/cur_state", &format!("{state}\n"));
     put(root, CPU, khz);
 }

@@ -280,6 +280,7 @@ fn while_the_kernel_throttles_it_waits_with_its_first_change() {
     let device = root.join("sys/class/thermal/cooling_device0");
     fs::create_dir_all(&device).expect("made");
     fs::write(device.join("type"), "devfreq-17000000.gpu\n").expect("written");
+    fs::write(device.join("max_state"), "3\n").expect("written");
     let throttle = |state: &str, hertz: &str| {
         fs::write(device.join("cur_state"), state).expect("written");
         fs::write(root.join(GPU), hertz).expect("written");

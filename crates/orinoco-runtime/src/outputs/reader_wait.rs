@@ -34,7 +34,9 @@ impl<'a> ReaderWait<'a> {
         let signal = self.clock.signal();
         loop {
             match open() {
-                Err(OutputError::NoReader { .. }) if self.clock.now() < self.until && !self.stop.requested() => {
+                Err(OutputError::NoReader { .. })
+                    if self.clock.now() < self.until && !self.stop.requested() =>
+                {
                     signal.wait(Some(self.clock.now() + READER_EVERY));
                 }
                 opened => return opened,
