@@ -249,7 +249,7 @@ impl<P> Supervisor<P> {
             Err(faults) => {
                 // Streams that lost their lane are restarted on the running board, if it was another board that was
                 // refused; else they cannot be started at all.
-                let asked = !change.replies.is_empty() || !change.earlier.is_empty();
+                let asked = change.was_asked();
                 let restarts = std::mem::take(&mut change.restarts);
                 if self.next.is_some() || (asked && !restarts.is_empty()) {
                     self.next.get_or_insert_with(Next::again).restarts.extend(restarts);
@@ -304,11 +304,10 @@ impl<P> Supervisor<P> {
             match &mut self.next {
                 // The newest board counts; it is compared with what runs by then.
                 Some(next) => {
-                    let newer = std::mem::take(&mut next.earlier);
-                    next.earlier = change.earlier;
-                    next.earlier.extend(change.replies.into_iter().chain(newer));
                     next.restarts.append(&mut change.restarts);
-                    next.done.add(change.done);
+                    next.done.add(std::mem::take(&mut change.done));
+                    // No other change has ended since this one was the next.
+                    next.earlier = change.into_replies();
                 }
                 None => {
                     change.attempt += 1;
@@ -319,8 +318,7 @@ impl<P> Supervisor<P> {
             return;
         }
         faults.extend(missed);
-        let was_asked = !change.replies.is_empty() || !change.earlier.is_empty();
-        if !change.restarts.is_empty() && !was_asked && !faults.is_empty() {
+        if !change.restarts.is_empty() && !change.was_asked() && !faults.is_empty() {
             self.faults.append(&mut change.restarts);
             self.faults.extend(faults.clone());
             self.stop(now);

@@ -90,6 +90,11 @@ impl Stream {
 }
 
 impl Change {
+    /// Whether somebody waits for its result: it is not only to restart lanes.
+    pub(super) fn was_asked(&self) -> bool {
+        !self.replies.is_empty() || !self.earlier.is_empty()
+    }
+
     /// Returns all replies, those of the oldest request first.
     pub(super) fn into_replies(self) -> Vec<Reply> {
         self.earlier.into_iter().chain(self.replies).collect()

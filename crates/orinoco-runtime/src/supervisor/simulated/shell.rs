@@ -24,8 +24,7 @@ impl Run<'_> {
             let now = self.simulator.now();
             let Some(supervisor) = &mut self.supervisor else { return };
             // A requested change may be refused, and that does not end the run.
-            let change = supervisor.change.as_ref();
-            let asked = change.is_some_and(|change| !change.replies.is_empty() || !change.earlier.is_empty());
+            let asked = supervisor.change.as_ref().is_some_and(|change| change.was_asked());
             let ends_nothing = asked && matches!(action, Action::Prepared(_) | Action::Applied(_));
             let was_stopped = supervisor.by.stop;
             self.was_stopping = was_stopped;
