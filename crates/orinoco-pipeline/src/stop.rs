@@ -7,33 +7,50 @@ use orinoco_core::{Clock, Signal, StreamId};
 
 use crate::sync::{Mutex, MutexGuard};
 
-/// Stop request, shared by everything that waits: of all streams, or of one.
+/// Stop request, shared by everything that waits: of a whole run, or of a part of it.
 #[derive(Clone, Debug, Default)]
 pub struct Stop {
     shared: Arc<Mutex<StopRequests>>,
-    /// The stream that this is about; all of them if `None`.
-    stream: Option<StreamId>,
+    /// The part that this is about; the whole run if `None`.
+    part: Option<Part>,
+}
+
+/// Part of a run that can be stopped alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Part {
+    Stream(StreamId),
+    /// Preparation of a change, by its number.
+    Preparation(u64),
 }
 
 #[derive(Default)]
 struct StopRequests {
     all: bool,
-    streams: BTreeSet<StreamId>,
+    parts: BTreeSet<Part>,
     /// Notified of each request: its thread looks whether it is meant.
     signals: Vec<Weak<dyn Signal>>,
 }
 
 impl Stop {
-    /// Returns the stop request of one stream; it ends with all of them, too.
+    /// Returns the stop request of one stream; it ends with the run, too.
     pub fn of(&self, stream: StreamId) -> Self {
-        Self { shared: Arc::clone(&self.shared), stream: Some(stream) }
+        self.of_part(Part::Stream(stream))
+    }
+
+    /// Returns the stop request of the preparation with this number; it ends with the run, too.
+    pub fn of_preparation(&self, number: u64) -> Self {
+        self.of_part(Part::Preparation(number))
+    }
+
+    fn of_part(&self, part: Part) -> Self {
+        Self { shared: Arc::clone(&self.shared), part: Some(part) }
     }
 
     /// Asks for the end. May be called more than once.
     pub fn request(&self) {
         let mut wishes = self.lock();
-        match self.stream {
-            Some(stream) => drop(wishes.streams.insert(stream)),
+        match self.part {
+            Some(part) => drop(wishes.parts.insert(part)),
             None => wishes.all = true,
         }
         for signal in wishes.signals.iter().filter_map(Weak::upgrade) {
@@ -48,10 +65,10 @@ impl Stop {
         wishes.signals.push(Arc::downgrade(signal));
     }
 
-    /// Forgets the stop request of one stream, which has ended: else requests would add up.
+    /// Forgets the stop request of a part that has ended: else requests would add up.
     pub fn forget(&self) {
-        if let Some(stream) = self.stream {
-            self.lock().streams.remove(&stream);
+        if let Some(part) = self.part {
+            self.lock().parts.remove(&part);
         }
     }
 
@@ -71,7 +88,7 @@ impl Stop {
     }
 
     fn is_wished(&self, wishes: &StopRequests) -> bool {
-        wishes.all || self.stream.is_some_and(|stream| wishes.streams.contains(&stream))
+        wishes.all || self.part.is_some_and(|part| wishes.parts.contains(&part))
     }
 
     fn lock(&self) -> MutexGuard<'_, StopRequests> {
@@ -81,8 +98,8 @@ impl Stop {
 
 impl fmt::Debug for StopRequests {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { all, streams, signals } = self;
-        write!(f, "StopRequests(all {all}, streams {streams:?}, {} signals)", signals.len())
+        let Self { all, parts, signals } = self;
+        write!(f, "StopRequests(all {all}, parts {parts:?}, {} signals)", signals.len())
     }
 }
 
@@ -100,6 +117,19 @@ mod tests {
         assert!(a.sleep(&MonotonicClock::default(), Duration::from_secs(60)), "it does not wait");
         all.request();
         assert!(b.requested());
+    }
+
+    #[test]
+    fn a_preparation_ends_alone_and_with_all() {
+        let all = Stop::default();
+        let (first, second) = (all.of_preparation(0), all.of_preparation(1));
+        first.request();
+        assert_eq!([all.requested(), first.requested(), second.requested()], [false, true, false]);
+        assert!(!all.of(StreamId(0)).requested(), "a stream with the same number runs on");
+        first.forget();
+        assert!(!first.requested());
+        all.request();
+        assert!(second.requested());
     }
 
     #[test]

@@ -83,6 +83,8 @@ pub(crate) struct Joined {
 pub(crate) enum Effect<P> {
     /// Prepare the change to this board, on a thread of its own.
     Prepare(Box<Board>, ChangeKind),
+    /// Cancel that preparation. Its result is still reported: a failure, if it was cancelled in time.
+    CancelPreparation,
     /// Apply a change at once, and report the result as an action.
     Apply(P),
     /// Answer the requests for a change.

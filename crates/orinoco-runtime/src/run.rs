@@ -39,6 +39,10 @@ const LOOKS_MAX: usize = 64;
 pub struct RunOptions {
     repository: Repository,
     events: Arc<dyn EventSink>,
+    /// Clock of all threads of the run.
+    pub clock: Arc<dyn Clock>,
+    /// Seed of everything that happens by chance: pauses before reconnecting to cameras, and times of reading sensors.
+    pub seed: u64,
     /// Control that stops and reloads the run, from the beginning of its start.
     pub control: Control,
     /// Treatment of files of an earlier run.
@@ -59,11 +63,14 @@ pub struct RunOptions {
 }
 
 impl RunOptions {
-    /// Creates the options of a run that overwrites files of an earlier one.
+    /// Creates the options of a run that overwrites files of an earlier one. Its seed is the time of day.
     pub fn new(repository: &Repository, events: Arc<dyn EventSink>) -> Self {
+        let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::default());
         Self {
             repository: repository.clone(),
             events,
+            seed: clock.wall().unix_nanos(),
+            clock,
             control: Control::default(),
             earlier: ExistingOutputs::Overwritten,
             own: TakenFiles::default(),
@@ -168,8 +175,7 @@ pub(crate) struct First {
 
 impl First {
     pub(crate) fn prepare(board: Board, options: RunOptions) -> Result<Self, Faults> {
-        let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::default());
-        let seed = clock.wall().unix_nanos();
+        let (clock, seed) = (Arc::clone(&options.clock), options.seed);
         let stop = options.control.stop.clone();
         let engines = BoardEngines::new(&board.inference)?;
         let telemetry = Telemetry::default();
@@ -202,10 +208,9 @@ impl First {
         let detect = |sysroot: &Sysroot| orinoco_board::detect(sysroot).profile;
         let profile = sysroot.as_ref().filter(|_| governed.is_some()).and_then(detect);
         let sampler = sysroot.map(|sysroot| {
-            let Shared { clock, events, telemetry, .. } = &context.shared;
-            let feed = telemetry.subscribe_work().expect("the feed of a new run has no reader");
-            let (clock, events) = (Arc::clone(clock), Arc::clone(events));
-            Sampler::start(sysroot, sensors.power_interval, clock, feed, &monitor, events)
+            let feed = context.shared.telemetry.subscribe_work();
+            let feed = feed.expect("the feed of a new run has no reader");
+            Sampler::start(sysroot, sensors.power_interval, &context.shared, feed, &monitor)
         });
         let governor = governed.map(|spec| {
             let profile = profile.map(|profile| profile.value);

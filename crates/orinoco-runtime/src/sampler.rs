@@ -9,14 +9,15 @@ use std::time::Duration;
 
 use orinoco_board::detect;
 use orinoco_board::readers::{Sensors, Snapshot};
-use orinoco_core::{Clock, ComputeUnit, Diagnosis, Joules, Nanos, Rng, Signal, Watts};
+use orinoco_core::{ComputeUnit, Diagnosis, Joules, Nanos, Rng, Signal, Watts};
 use orinoco_sysroot::Sysroot;
 use orinoco_telemetry::energy::{EnergyMeter, EnergyReport};
-use orinoco_telemetry::{Event, EventSink, Work, WorkFeed};
+use orinoco_telemetry::{Event, Work, WorkFeed};
 
 use crate::energy_rails::{EnergyRails, ReadingTimes};
 use crate::monitor::{Latest, Monitor};
 use crate::sensors_status::sensors_status;
+use crate::shared::Shared;
 use crate::threads::{ThreadError, spawn};
 use power_settings::PowerSettings;
 
@@ -42,16 +43,18 @@ impl Sampler {
     pub(crate) fn start(
         sysroot: Sysroot,
         power_interval: Duration,
-        clock: Arc<dyn Clock>,
+        shared: &Shared,
         feed: WorkFeed,
         monitor: &Monitor,
-        events: Arc<dyn EventSink>,
     ) -> Result<Self, Diagnosis> {
+        let Shared { clock, events, .. } = shared;
+        let (clock, events, rng) = (Arc::clone(clock), Arc::clone(events), Rng::with_seed(shared.seed));
         let (stop, signal) = (Arc::new(AtomicBool::new(false)), clock.signal());
         let (stopping, waiting) = (Arc::clone(&stop), Arc::clone(&signal));
         let (published, readings) = (monitor.clone(), monitor.readings().clone());
         let run = move || {
-            let mut sampling = Sampling::new(&sysroot, power_interval, &*clock, feed, published);
+            let mut sampling = Sampling::new(&sysroot, power_interval, rng, feed, published);
+            sampling.begin(clock.now());
             while !stopping.load(Ordering::Acquire) {
                 let next = sampling.step(clock.now());
                 waiting.wait(Some(next));
@@ -130,14 +133,14 @@ impl Sampling {
     fn new(
         sysroot: &Sysroot,
         power_interval: Duration,
-        clock: &dyn Clock,
+        rng: Rng,
         feed: WorkFeed,
         monitor: Monitor,
     ) -> Self {
-        let mut sampling = Self {
+        Self {
             sysroot: sysroot.clone(),
             power_interval,
-            rng: Rng::with_seed(clock.wall().unix_nanos()),
+            rng,
             sensors: Sensors::discover(sysroot),
             snapshot: Snapshot::default(),
             settings: PowerSettings::default(),
@@ -148,9 +151,7 @@ impl Sampling {
             next_sensors: Nanos(0),
             next_look: Nanos(0),
             monitor,
-        };
-        sampling.begin(clock.now());
-        sampling
+        }
     }
 
     /// Reads all sensors for the first time, and begins to measure if there are rails for it.

@@ -14,7 +14,7 @@ use orinoco_config::Faults;
 use orinoco_core::{Diagnosis, LaneId, ModelId, Nanos, StreamId, codes};
 use orinoco_memory::Budget;
 use orinoco_pipeline::{
-    BoundPlan, ExchangeError, FrameSender, Lane, LaneEntry, ModelHold, SinkOutputs, SourceEnd,
+    BoundPlan, ExchangeError, FrameSender, Lane, LaneEntry, ModelHold, SinkOutputs, SourceEnd, Stop,
 };
 use orinoco_telemetry::{Event, SourceState, StreamFold};
 use orinoco_uri::SourceKind;
@@ -45,10 +45,12 @@ use crate::summary::{
     with_times,
 };
 use crate::supervisor::Supervisor;
-use crate::threads::spawn;
+use crate::threads::{ThreadError, spawn};
 
 /// Number of frames after which pools, arenas and caches have their final size: memory stays flat afterwards.
 const WARM_FRAMES: u64 = 500;
+/// Name of the thread that prepares a change.
+const PREPARATION_THREAD: &str = "reload";
 
 pub(crate) type RunSupervisor = Supervisor<Box<Prepared>>;
 type RunEffect = Effect<Box<Prepared>>;
@@ -70,8 +72,10 @@ pub(crate) struct Shell {
     streams: BTreeMap<StreamId, RunningStream>,
     joiner: Joiner,
     ended: EndedStreams,
-    /// Thread that prepares a change.
-    worker: Option<JoinHandle<()>>,
+    /// Preparation of a change, on a thread of its own.
+    preparation: Option<Preparation>,
+    /// Number of preparations that were begun.
+    preparations: u64,
     /// Result of the first change. It is handled before all other actions.
     first: Option<RunAction>,
     monitor: Monitor,
@@ -83,6 +87,12 @@ pub(crate) struct Shell {
     warm_bytes: Option<u64>,
     /// Resident bytes at the latest check while a source still ran. After that, models are unloaded.
     latest_bytes: Option<u64>,
+}
+
+struct Preparation {
+    thread: JoinHandle<()>,
+    /// Stop request with which it is cancelled.
+    stop: Stop,
 }
 
 struct RunningLane {
@@ -139,7 +149,8 @@ impl Shell {
             joiner: Joiner::new(context.shared.clone()),
             context,
             ended: EndedStreams::default(),
-            worker: None,
+            preparation: None,
+            preparations: 0,
             first: None,
             monitor,
             sampler,
@@ -164,7 +175,7 @@ impl Shell {
     pub(crate) fn run(mut self, mut supervisor: RunSupervisor, actions: &Receiver<RunAction>) -> Summary {
         let first = self.first.take();
         if let Some(faults) = first.and_then(|first| self.act(&mut supervisor, first)) {
-            return self.finish(&supervisor, faults);
+            return self.finish(&supervisor, faults, actions);
         }
         loop {
             let wait = supervisor.next_wake().map(|wake| wake.since(self.now()));
@@ -174,7 +185,7 @@ impl Shell {
                 None => actions.recv().expect("the run itself can send"),
             };
             if let Some(faults) = self.act(&mut supervisor, action) {
-                return self.finish(&supervisor, faults);
+                return self.finish(&supervisor, faults, actions);
             }
         }
     }
@@ -188,7 +199,7 @@ impl Shell {
         let mut actions = VecDeque::from([action]);
         while let Some(action) = actions.pop_front() {
             match action {
-                Action::Prepared(_) => self.worker = None,
+                Action::Prepared(_) => self.end_preparation(),
                 // A new lane can take this index only from now on, so that the end of one is not taken for the end of the
                 // other.
                 Action::LaneEnded(lane, _) => self.lanes[lane] = None,
@@ -214,6 +225,7 @@ impl Shell {
                 let why = self.prepare(supervisor, *board, kind).err()?;
                 return Some(Action::Prepared(Err(why.into())));
             }
+            Effect::CancelPreparation => self.preparation.as_ref()?.stop.request(),
             Effect::Apply(prepared) => return Some(Action::Applied(self.apply(*prepared))),
             Effect::Answer(replies, answer) => {
                 replies.into_iter().for_each(|reply| reply.send(answer.clone()))
@@ -251,15 +263,48 @@ impl Shell {
         board: Board,
         kind: ChangeKind,
     ) -> Result<(), Diagnosis> {
-        let (base, context, actions) = (self.base(supervisor), self.context.clone(), self.actions.clone());
+        let (base, mut context, actions) =
+            (self.base(supervisor), self.context.clone(), self.actions.clone());
+        self.preparations += 1;
+        let stop = context.shared.stop.of_preparation(self.preparations);
+        context.shared.stop = stop.clone();
         let work = move || prepare(board, base, kind, &context).map(Box::new);
         let done = move |end: Result<Result<_, Faults>, Diagnosis>| {
             let prepared = end.unwrap_or_else(|panicked| Err(panicked.into()));
             // Sending fails if the run is over.
             let _ = actions.send(Action::Prepared(prepared));
         };
-        self.worker = Some(spawn("reload".to_owned(), work, done)?);
+        let thread = spawn(PREPARATION_THREAD.to_owned(), work, done)?;
+        self.preparation = Some(Preparation { thread, stop });
         Ok(())
+    }
+
+    fn end_preparation(&mut self) {
+        if let Some(ended) = self.preparation.take() {
+            ended.stop.forget();
+        }
+    }
+
+    /// Waits until the preparation of a change has ended: a model that is still being loaded would crash if the process
+    /// ended meanwhile. Returns a fault if that is not over by the time at which the run must have ended.
+    #[expect(clippy::disallowed_methods, reason = "the wait ends with the run's deadline")]
+    fn await_preparation(
+        &mut self,
+        end_max: Option<Nanos>,
+        actions: &Receiver<RunAction>,
+    ) -> Option<Diagnosis> {
+        let preparation = self.preparation.take()?;
+        preparation.stop.request();
+        loop {
+            let wait = end_max.map_or(Duration::ZERO, |end_max| end_max.since(self.now()));
+            match actions.recv_timeout(wait) {
+                Ok(Action::Prepared(_)) => break,
+                Ok(_) => {}
+                Err(_) => return Some(ThreadError::Hung.diagnosis(PREPARATION_THREAD)),
+            }
+        }
+        let _ = preparation.thread.join();
+        None
     }
 
     /// Returns the present state, from which a change starts.
@@ -492,11 +537,13 @@ impl Shell {
     }
 
     /// Ends the run and returns its summary.
-    fn finish(mut self, supervisor: &RunSupervisor, mut faults: Vec<Diagnosis>) -> Summary {
-        // A model that is still being loaded would crash if the process ended meanwhile.
-        if let Some(worker) = self.worker.take() {
-            let _ = worker.join();
-        }
+    fn finish(
+        mut self,
+        supervisor: &RunSupervisor,
+        mut faults: Vec<Diagnosis>,
+        actions: &Receiver<RunAction>,
+    ) -> Summary {
+        faults.extend(self.await_preparation(supervisor.end_max(), actions));
         // It publishes its last readings, which the summary needs. The governor's settings hold until then: with those that are
         // restored, the energy would be measured from new.
         faults.extend(self.sampler.take().and_then(Sampler::finish));

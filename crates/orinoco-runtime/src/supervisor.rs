@@ -6,7 +6,8 @@
 //! - Levels of models that were chosen hold for every board until others are chosen. A choice of levels waits until no board
 //!   does, and is refused by itself.
 //! - Lanes live as long as the run, or until they fail. A failed lane is restarted by preparing the change from the streams
-//!   that still run to the wanted board.
+//!   that still run to the running board. A change that is being prepared meanwhile is cancelled, and prepared again after
+//!   that: measuring its models may take minutes.
 //! - The run is over when the last source has ended and no change is in progress, or soon after a stop was requested.
 
 #[cfg(any(test, debug_assertions))]
@@ -78,14 +79,7 @@ pub(crate) struct Supervisor<P> {
 impl<P> Supervisor<P> {
     /// Creates the state of a run that starts: its first change is being applied.
     pub(crate) fn new(board: Board, rules: Rules, now: Nanos) -> Self {
-        let first = Change {
-            replies: Vec::new(),
-            earlier: Vec::new(),
-            attempt: ATTEMPTS_MAX,
-            done: Reloaded::default(),
-            restarts: Vec::new(),
-            levels: None,
-        };
+        let first = Change { attempt: ATTEMPTS_MAX, ..Change::from(Next::again()) };
         Self {
             rules,
             lanes: (0..board.lanes).map(|_| Lane::default()).collect(),
@@ -157,6 +151,11 @@ impl<P> Supervisor<P> {
         waits.chain([self.sample_at]).chain(self.end_max).chain(closing).min()
     }
 
+    /// Returns the time by which the run must have ended; `None` if its end was not requested.
+    pub(crate) fn end_max(&self) -> Option<Nanos> {
+        self.end_max
+    }
+
     /// Returns the reasons for which the run was ended early.
     pub(crate) fn ended_by(&self) -> EndedBy {
         self.by
@@ -215,22 +214,40 @@ impl<P> Supervisor<P> {
         if self.by.stop || self.change.is_some() {
             return;
         }
-        let (change, board, kind) = if let Some(Next { board, replies, earlier, restarts, done }) =
-            self.next.take()
-        {
-            let board = board.unwrap_or_else(|| self.board.clone()).with_levels(&self.levels);
-            (Change { replies, earlier, attempt: 1, done, restarts, levels: None }, board, ChangeKind::Board)
+        let (change, kind) = if let Some(next) = self.next.take() {
+            let (first, later) = next.split();
+            self.next = later;
+            (Change::from(first), ChangeKind::Board)
         } else if let Some((levels, reply)) = self.next_levels.take() {
-            let board = self.board.clone().with_levels(&levels);
-            let (replies, earlier, restarts) = (vec![reply], Vec::new(), Vec::new());
-            let (done, levels) = (Reloaded::default(), Some(levels));
-            let change = Change { replies, earlier, attempt: 1, done, restarts, levels };
-            (change, board, ChangeKind::Levels)
+            let chosen = Next { replies: vec![reply], ..Next::again() };
+            (Change { levels: Some(levels), ..Change::from(chosen) }, ChangeKind::Levels)
         } else {
             return;
         };
+        let board = change.board.clone().unwrap_or_else(|| self.board.clone());
+        let board = board.with_levels(change.levels.as_ref().unwrap_or(&self.levels));
         self.change = Some(change);
         self.effects.push(Effect::Prepare(Box::new(board), kind));
+    }
+
+    /// Cancels the preparation of a change, which may take minutes, so that a lane is restarted first.
+    fn cancel_preparation(&mut self) {
+        if let Some(change) = self.change.as_mut().filter(|change| !change.is_cancelled) {
+            change.is_cancelled = true;
+            self.effects.push(Effect::CancelPreparation);
+        }
+    }
+
+    /// Wants a change again whose preparation was cancelled.
+    fn want_again(&mut self, mut change: Change) {
+        match change.levels.take() {
+            // A choice that was made meanwhile counts instead. The reply is then answered by its drop.
+            Some(levels) => {
+                let again = change.replies.pop().map(|reply| (levels, reply));
+                self.next_levels = self.next_levels.take().or(again);
+            }
+            None => self.next.get_or_insert_with(Next::again).put_back(change),
+        }
     }
 
     fn prepared(&mut self, prepared: Result<P, Faults>, now: Nanos) {
@@ -246,13 +263,16 @@ impl<P> Supervisor<P> {
                 self.change = Some(change);
                 self.effects.push(Effect::Apply(prepared));
             }
+            Err(_) if change.is_cancelled => self.want_again(change),
             Err(faults) => {
                 // Streams that lost their lane are restarted on the running board, if it was another board that was
-                // refused; else they cannot be started at all.
+                // refused, and on a board that is wanted next; else they cannot be started at all.
                 let asked = change.was_asked();
                 let restarts = std::mem::take(&mut change.restarts);
                 if self.next.is_some() || (asked && !restarts.is_empty()) {
-                    self.next.get_or_insert_with(Next::again).restarts.extend(restarts);
+                    let next = self.next.get_or_insert_with(Next::again);
+                    next.restart_failed |= change.board.is_none() && !restarts.is_empty();
+                    next.restarts.extend(restarts);
                 } else if !restarts.is_empty() {
                     self.faults.extend(restarts);
                     self.faults.extend(faults.clone());
@@ -304,13 +324,14 @@ impl<P> Supervisor<P> {
             match &mut self.next {
                 // The newest board counts; it is compared with what runs by then.
                 Some(next) => {
+                    next.restart_failed |= change.board.is_none() && !change.restarts.is_empty();
                     next.restarts.append(&mut change.restarts);
                     next.done.add(std::mem::take(&mut change.done));
-                    // No other change has ended since this one was the next.
-                    next.earlier = change.into_replies();
+                    next.earlier.splice(..0, change.into_replies());
                 }
                 None => {
                     change.attempt += 1;
+                    change.board = None;
                     self.effects.push(Effect::Prepare(Box::new(self.board.clone()), ChangeKind::Board));
                     self.change = Some(change);
                 }
@@ -457,7 +478,7 @@ impl<P> Supervisor<P> {
         self.effects.push(Effect::Emit(Event::LaneRestarted { lane, why: why.clone(), restarts_left }));
         let lost = self.streams.iter().filter(|(_, stream)| stream.lane == lane && !stream.has_ended());
         let lost: Vec<StreamId> = lost.map(|(id, _)| *id).collect();
-        // The streams leave, but are still on the wanted board: preparing that change starts them again.
+        // The streams leave, but are still on the board: preparing it again starts them again.
         for stream in lost {
             if let Some(memory) = self.memory.as_mut().filter(|_| !self.streams[&stream].left) {
                 memory.lose(stream);
@@ -465,6 +486,7 @@ impl<P> Supervisor<P> {
             self.leave(stream);
         }
         self.next.get_or_insert_with(Next::again).restarts.push(why);
+        self.cancel_preparation();
     }
 
     fn stop(&mut self, now: Nanos) {

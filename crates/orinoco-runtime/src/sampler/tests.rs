@@ -3,7 +3,8 @@ use crate::Quiet;
 use crate::event_log::EventLog;
 use crate::monitor::ListedStream;
 use crate::summary::unused_model;
-use orinoco_core::{ComputeUnit, LaneId, ModelId, StreamId, TimeSpan, WallTime};
+use crate::testing::shared;
+use orinoco_core::{ComputeUnit, LaneId, ModelId, StreamId, TimeSpan};
 use orinoco_telemetry::{Stage, Telemetry};
 use std::fs;
 use std::path::Path;
@@ -15,21 +16,11 @@ const CONVERSION: u64 = UPDATE / 2;
 const INTERVAL: Duration = Duration::from_millis(100);
 const IDLE_WATTS: f64 = 4.0;
 
-/// Clock that stands at its origin. Only the start reads it.
-struct Origin;
-
-impl Clock for Origin {
-    fn now(&self) -> Nanos {
-        Nanos(0)
-    }
-
-    fn wall(&self) -> WallTime {
-        WallTime::from_unix_nanos(7)
-    }
-
-    fn signal(&self) -> Arc<dyn Signal> {
-        unreachable!("the test steps by hand")
-    }
+/// Begins to sample at time zero.
+fn begun(sysroot: &Sysroot, feed: WorkFeed, monitor: Monitor) -> Sampling {
+    let mut sampling = Sampling::new(sysroot, INTERVAL, Rng::with_seed(7), feed, monitor);
+    sampling.begin(Nanos(0));
+    sampling
 }
 
 /// One model on a lane of its own, which works for `work` and then rests for a random time.
@@ -65,8 +56,8 @@ impl Synthetic {
     fn new(loads: &[(f64, u64, u64)], end: u64) -> Self {
         let (dir, telemetry) = (tempfile::tempdir().expect("temporary folder"), Telemetry::default());
         put_chip(dir.path());
-        let events = Arc::new(EventLog::new(Arc::new(Quiet), Arc::new(Origin)));
-        let monitor = Monitor::new(Arc::new(Origin), telemetry.clone(), events, "synthetic");
+        let events = Arc::new(EventLog::new(Arc::new(Quiet), shared().clock));
+        let monitor = Monitor::new(shared().clock, telemetry.clone(), events, "synthetic");
         let mut rng = Rng::with_seed(3);
         let mut load = |(index, &(watts, work, rest_max)): (usize, &(f64, u64, u64))| {
             let (stream, model) = (telemetry.add_stream(&index.to_string()), telemetry.add_model());
@@ -122,7 +113,7 @@ impl Synthetic {
         self.advance(Nanos(0));
         let feed = self.telemetry.subscribe_work().expect("nobody reads it");
         let sysroot = Sysroot::at(self.dir.path());
-        let mut sampling = Sampling::new(&sysroot, INTERVAL, &Origin, feed, self.monitor.clone());
+        let mut sampling = begun(&sysroot, feed, self.monitor.clone());
         let mut now = Nanos(0);
         while now.0 < end {
             if let Some(change) = change.take_if(|_| now.0 >= change_at) {
@@ -246,7 +237,7 @@ fn a_board_without_power_sensors_says_so_and_shows_its_other_sensors() {
     fs::write(zone.join("temp"), "41500\n").expect("written");
     let feed = board.telemetry.subscribe_work().expect("nobody reads it");
     let sysroot = Sysroot::at(board.dir.path());
-    let mut sampling = Sampling::new(&sysroot, INTERVAL, &Origin, feed, board.monitor.clone());
+    let mut sampling = begun(&sysroot, feed, board.monitor.clone());
     board.loads.clear();
     fs::write(zone.join("temp"), "43000\n").expect("written");
     assert_eq!(sampling.step(Nanos(500 * MS)), Nanos(1_000 * MS));
@@ -265,7 +256,7 @@ fn rails_that_answer_later_are_measured_from_then_on() {
     put(board.dir.path(), "curr1_input", "nonsense\n");
     let feed = board.telemetry.subscribe_work().expect("nobody reads it");
     let sysroot = Sysroot::at(board.dir.path());
-    let mut sampling = Sampling::new(&sysroot, INTERVAL, &Origin, feed, board.monitor.clone());
+    let mut sampling = begun(&sysroot, feed, board.monitor.clone());
     let energy = || board.monitor.readings().latest().energy.clone();
     assert!(energy().is_err());
     put(board.dir.path(), "curr1_input", "800\n");
@@ -285,10 +276,9 @@ fn rails_that_answer_later_are_measured_from_then_on() {
 #[test]
 fn the_thread_ends_with_its_owner() {
     let board = Synthetic::new(&[], 0);
-    let clock: Arc<dyn Clock> = Arc::new(orinoco_pipeline::MonotonicClock::default());
     let feed = board.telemetry.subscribe_work().expect("nobody reads it");
     let sysroot = Sysroot::at(board.dir.path());
-    let sampler = Sampler::start(sysroot, INTERVAL, clock, feed, &board.monitor, Arc::new(Quiet));
+    let sampler = Sampler::start(sysroot, INTERVAL, &shared(), feed, &board.monitor);
     let sampler = sampler.expect("threads start");
     assert!(board.telemetry.subscribe_work().is_none(), "the thread reads the feed");
     drop(sampler);

@@ -10,9 +10,10 @@ use crate::reloaded::{Reloaded, Reply};
 use crate::shared::Shared;
 use crate::stream::OpenStream;
 use crate::testing::{ENDLESS, Log, WAIT_MAX, board, context, demo_model, known, uri};
-use orinoco_board::BoardStream;
+use orinoco_board::{BoardStream, SinkSpec};
 use orinoco_core::{InferenceResult, codes};
 use orinoco_pipeline::{BoundPlan, Executor, Frame, StageTimes};
+use std::os::unix::fs::OpenOptionsExt;
 use std::sync::mpsc::{channel, sync_channel};
 
 /// Running board whose actions are handled one by one.
@@ -63,11 +64,17 @@ impl ByHand {
         }
     }
 
-    /// Requests another board, and returns the prepared change before it is applied.
-    fn prepare(&mut self, board: Board) -> (RunAction, Receiver<Result<Reloaded, Faults>>) {
+    /// Requests another board.
+    fn request(&mut self, board: Board) -> Receiver<Result<Reloaded, Faults>> {
         let (tell, told) = channel();
         let reply = Reply::new(move |answer| drop(tell.send(answer)));
         assert!(self.shell.act(&mut self.supervisor, Action::Reload(board, reply)).is_none());
+        told
+    }
+
+    /// Requests another board, and returns the prepared change before it is applied.
+    fn prepare(&mut self, board: Board) -> (RunAction, Receiver<Result<Reloaded, Faults>>) {
+        let told = self.request(board);
         (self.receive(|action| matches!(action, Action::Prepared(_))), told)
     }
 
@@ -86,12 +93,12 @@ impl ByHand {
     fn end(mut self) -> Summary {
         self.shell.context.shared.stop.request();
         if let Some(faults) = self.shell.act(&mut self.supervisor, Action::Stop) {
-            return self.shell.finish(&self.supervisor, faults);
+            return self.shell.finish(&self.supervisor, faults, &self.actions);
         }
         loop {
             let action = self.actions.recv_timeout(Duration::from_millis(50)).unwrap_or(Action::Tick);
             if let Some(faults) = self.shell.act(&mut self.supervisor, action) {
-                return self.shell.finish(&self.supervisor, faults);
+                return self.shell.finish(&self.supervisor, faults, &self.actions);
             }
         }
     }
@@ -168,6 +175,52 @@ fn a_lane_that_failed_meanwhile_is_started_again_for_a_stream() {
     }
     run.log.wait("c live", 1);
     assert_eq!(run.log.places("lane 1 restarts").len(), 1);
+    let summary = run.end();
+    assert!(summary.faults.is_empty(), "{:?}", summary.faults);
+}
+
+#[test]
+fn a_lane_is_restarted_while_a_reload_waits_for_the_reader_of_a_pipe() {
+    let folder = tempfile::tempdir().expect("temporary folder");
+    let pipe = folder.path().join("pipe");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RWXU).expect("made");
+    let board = board(2, &[("a", ENDLESS), ("b", ENDLESS)]);
+    let mut run = ByHand::start(board.clone());
+    run.supervisor.allow_restarts();
+    run.log.wait("b live", 1);
+    let mut with_c = board.clone();
+    let mut c = BoardStream::new("c", uri(ENDLESS), Vec::new());
+    c.sinks.push(SinkSpec { kind: crate::sinks::JSONL, path: pipe.clone() });
+    with_c.streams.push(c);
+    let told = run.request(with_c);
+    run.shell.lanes[1].as_ref().expect("it runs").entry.close();
+    let lane = run.receive(|action| matches!(action, Action::LaneEnded(1, _)));
+    drop(lane);
+    let why = Diagnosis::new(&codes::ENGINE_RUN, "engine", "it is broken", "nothing");
+    assert!(run.shell.act(&mut run.supervisor, Action::LaneEnded(1, Err(why))).is_none());
+
+    // The reload is put off, the running board is prepared, then the reload again.
+    let cancelled = run.receive(|action| matches!(action, Action::Prepared(_)));
+    let Action::Prepared(Err(faults)) = &cancelled else { panic!("nobody reads the pipe") };
+    assert_eq!(faults.first().code.id, codes::STOPPED.id, "it was cancelled, and did not wait for a reader");
+    assert!(run.shell.act(&mut run.supervisor, cancelled).is_none());
+    let restart = run.receive(|action| matches!(action, Action::Prepared(_)));
+    let Action::Prepared(Ok(prepared)) = &restart else { panic!("it runs already") };
+    assert_eq!(prepared.joining.iter().map(|stream| &*stream.spec.name).collect::<Vec<_>>(), ["b"]);
+    assert!(run.shell.act(&mut run.supervisor, restart).is_none());
+    assert!(told.try_recv().is_err(), "it waits for the reader");
+    let mut options = std::fs::File::options();
+    let flags = rustix::fs::OFlags::NONBLOCK.bits();
+    let flags = i32::try_from(flags).expect("it is a flag");
+    let _reader = options.read(true).custom_flags(flags).open(&pipe).expect("a reader");
+    let done = loop {
+        if let Ok(done) = told.try_recv() {
+            break done.unwrap_or_else(|why| panic!("{why}"));
+        }
+        let next = run.receive(|_| true);
+        assert!(run.shell.act(&mut run.supervisor, next).is_none());
+    };
+    assert_eq!((&done.joined[..], done.stayed), (&["c".to_owned()][..], 2));
     let summary = run.end();
     assert!(summary.faults.is_empty(), "{:?}", summary.faults);
 }

@@ -1,7 +1,7 @@
 //! Invariants of a supervisor between two actions, checked in tests and debug builds.
 
 use super::Supervisor;
-use super::state::{Phase, Source};
+use super::state::{Next, Phase, Source};
 
 impl<P> Supervisor<P> {
     /// Checks the invariants that hold between two actions.
@@ -24,6 +24,12 @@ impl<P> Supervisor<P> {
         }
         let is_wanted = self.next.is_some() || self.next_levels.is_some();
         assert!(!is_wanted || self.change.is_some(), "a change is wanted, and nobody prepares it");
+        let restarts_first = |next: &Next| !next.restarts.is_empty() && !next.restart_failed;
+        let is_cancelled = self.change.as_ref().is_some_and(|change| change.is_cancelled);
+        assert!(
+            is_cancelled || !self.next.as_ref().is_some_and(restarts_first),
+            "a lane has failed, and another change is prepared first"
+        );
         assert!(!is_wanted || !self.by.stop, "a change is wanted of a run that ends");
         assert!(self.phase != Phase::Running || !self.by.stop, "it runs although a stop was requested");
         assert!(self.by.stop == self.end_max.is_some(), "an end that was requested has a deadline");

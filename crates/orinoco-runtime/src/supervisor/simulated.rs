@@ -52,6 +52,7 @@ struct Totals {
     missed: u64,
     replaced: u64,
     restarts: u64,
+    cancelled: u64,
     lanes_failed: u64,
     waited: u64,
     hung: u64,
@@ -76,6 +77,7 @@ fn runs_keep_their_promises_whatever_happens() {
         totals.missed += seen.missed;
         totals.replaced += seen.replaced;
         totals.restarts += seen.restarts.values().map(|lane| lane.len() as u64).sum::<u64>();
+        totals.cancelled += seen.cancelled;
         totals.lanes_failed += seen.lanes_failed;
         totals.waited += seen.waited;
         let (faults, by) = seen.end.as_ref().expect("it is over");
@@ -84,9 +86,9 @@ fn runs_keep_their_promises_whatever_happens() {
     });
     let totals = totals.into_inner().expect("not poisoned");
     println!("{seeds} runs: {totals:?}");
-    let Totals { applied, refused, missed, replaced, restarts, lanes_failed, waited, hung, unread, .. } =
-        totals;
-    let all = [applied, refused, missed, replaced, restarts, lanes_failed, waited, hung, unread];
+    let Totals { applied, refused, missed, replaced, restarts, cancelled, .. } = totals;
+    let Totals { lanes_failed, waited, hung, unread, .. } = totals;
+    let all = [applied, refused, missed, replaced, restarts, cancelled, lanes_failed, waited, hung, unread];
     assert!(seeds < SEEDS_WITH_ALL || all.iter().all(|count| *count > 0), "each has happened: {totals:?}");
 }
 

@@ -55,6 +55,8 @@ pub(super) struct Lane {
 
 /// Change that is being prepared or applied.
 pub(super) struct Change {
+    /// Wanted board; `None` for the running one, some of whose streams are to be started again.
+    pub(super) board: Option<Board>,
     pub(super) replies: Vec<Reply>,
     /// Replies of earlier changes that were applied, except for streams that missed their lane and that this change starts.
     pub(super) earlier: Vec<Reply>,
@@ -64,6 +66,8 @@ pub(super) struct Change {
     pub(super) restarts: Vec<Diagnosis>,
     /// Levels of models that are chosen with the change; `None` if those before it stay.
     pub(super) levels: Option<ChosenLevels>,
+    /// Whether its preparation was cancelled.
+    pub(super) is_cancelled: bool,
 }
 
 pub(super) struct Next {
@@ -73,6 +77,8 @@ pub(super) struct Next {
     /// As of a [`Change`].
     pub(super) earlier: Vec<Reply>,
     pub(super) restarts: Vec<Diagnosis>,
+    /// Whether these lanes could not be restarted on the running board, so that it remains to try the wanted one.
+    pub(super) restart_failed: bool,
     /// Result so far of a change that is continued by this one.
     pub(super) done: Reloaded,
 }
@@ -101,10 +107,43 @@ impl Change {
     }
 }
 
+impl From<Next> for Change {
+    fn from(next: Next) -> Self {
+        let Next { board, replies, earlier, restarts, done, .. } = next;
+        Self { board, replies, earlier, attempt: 1, done, restarts, levels: None, is_cancelled: false }
+    }
+}
+
 impl Next {
     /// Wants the running board again.
     pub(super) fn again() -> Self {
         let (replies, earlier, restarts) = (Vec::new(), Vec::new(), Vec::new());
-        Self { board: None, replies, earlier, restarts, done: Reloaded::default() }
+        let done = Reloaded::default();
+        Self { board: None, replies, earlier, restarts, restart_failed: false, done }
+    }
+
+    /// Takes the change to make first: lanes that have failed are restarted on the running board, because preparing
+    /// another one may take minutes. Also returns what is still wanted after it.
+    pub(super) fn split(self) -> (Self, Option<Self>) {
+        if self.board.is_none() || self.restarts.is_empty() || self.restart_failed {
+            return (self, None);
+        }
+        let Self { board, replies, earlier, restarts, done, .. } = self;
+        let later = Self { board, replies, ..Self::again() };
+        (Self { earlier, restarts, done, ..Self::again() }, Some(later))
+    }
+
+    /// Wants a change again whose preparation was cancelled, before what is wanted already.
+    pub(super) fn put_back(&mut self, mut change: Change) {
+        if change.attempt > 1 {
+            // It was applied, except for the streams that missed their lane.
+            change.earlier.append(&mut change.replies);
+        }
+        // The newest board counts.
+        self.board = self.board.take().or(change.board);
+        self.replies.splice(..0, change.replies);
+        self.earlier.splice(..0, change.earlier);
+        self.restarts.splice(..0, change.restarts);
+        self.done.add(change.done);
     }
 }

@@ -52,6 +52,8 @@ struct Sim {
     /// Streams that were stopped one by one, not with all others.
     stopped_alone: Vec<StreamId>,
     preparing: Option<Board>,
+    /// Number of preparations that were cancelled.
+    cancelled: usize,
     /// Kinds of the changes that were prepared.
     kinds: Vec<ChangeKind>,
     retired: Vec<StreamId>,
@@ -81,6 +83,7 @@ impl Sim {
             stopped: BTreeSet::new(),
             stopped_alone: Vec::new(),
             preparing: None,
+            cancelled: 0,
             kinds: Vec::new(),
             retired: Vec::new(),
             source_faults: Vec::new(),
@@ -111,6 +114,10 @@ impl Sim {
             Effect::Prepare(board, kind) => {
                 self.kinds.push(kind);
                 assert!(self.preparing.replace(*board).is_none(), "two changes are prepared at one time");
+            }
+            Effect::CancelPreparation => {
+                assert!(self.preparing.is_some(), "only what is prepared is cancelled");
+                self.cancelled += 1;
             }
             Effect::Apply(board) => return Some(Action::Applied(self.apply(board))),
             Effect::Answer(replies, answer) => {
@@ -203,6 +210,13 @@ impl Sim {
     fn prepared(&mut self) {
         if let Some(board) = self.preparing.take() {
             self.act(Action::Prepared(Ok(board)));
+        }
+    }
+
+    /// Lets a preparation fail, or notice that it is cancelled.
+    fn not_prepared(&mut self) {
+        if self.preparing.take().is_some() {
+            self.act(Action::Prepared(Err(fault().into())));
         }
     }
 
@@ -397,16 +411,14 @@ fn chosen_levels_wait_for_boards_and_hold_for_the_next_ones() {
 fn refused_levels_are_forgotten_and_late_ones_answered() {
     let mut sim = Sim::start(board_with_levels(1));
     sim.choose_levels(levels(8));
-    sim.preparing = None;
-    sim.act(Action::Prepared(Err(fault().into())));
+    sim.not_prepared();
     assert_eq!(sim.answers()[0].as_ref().err().map(String::as_str), Some("it fails"));
     sim.reload(board_with_levels(2));
     assert_eq!(sim.preparing.as_ref().expect("a change is prepared").models[0].interval, 2);
     sim.choose_levels(levels(8));
     sim.act(Action::Stop);
     sim.choose_levels(levels(8));
-    sim.preparing = None;
-    sim.act(Action::Prepared(Err(fault().into())));
+    sim.not_prepared();
     sim.end();
     let ended =
         sim.answers().into_iter().filter(|answer| answer.as_ref().is_err_and(|why| why.contains("ended")));
@@ -417,8 +429,7 @@ fn refused_levels_are_forgotten_and_late_ones_answered() {
 fn a_board_that_is_refused_changes_nothing() {
     let mut sim = Sim::start(board(&["a"]));
     sim.reload(board(&["b"]));
-    sim.preparing = None;
-    sim.act(Action::Prepared(Err(fault().into())));
+    sim.not_prepared();
     assert_eq!(
         (sim.answers()[0].as_ref().err().map(String::as_str), sim.running()),
         (Some("it fails"), vec!["a".to_owned()])
@@ -646,8 +657,7 @@ fn files_begin_again_only_where_that_loses_nothing() {
 fn a_restart_that_cannot_be_prepared_ends_the_run() {
     let mut sim = Sim::start(board(&["a", "b"]));
     sim.lane_fails(1);
-    sim.preparing = None;
-    sim.act(Action::Prepared(Err(fault().into())));
+    sim.not_prepared();
     sim.end();
     assert_eq!(sim.over.expect("it is over").len(), 2, "why it failed, and why it cannot start again");
 }
@@ -655,15 +665,13 @@ fn a_restart_that_cannot_be_prepared_ends_the_run() {
 #[test]
 fn a_lane_is_restarted_although_the_board_that_was_wanted_with_it_is_refused() {
     let mut sim = Sim::start(board(&["a", "b"]));
-    sim.reload(board(&["a", "b"]));
     sim.lane_fails(1);
     sim.reload(board(&["a", "refused"]));
-    // First the change that started before the lane failed, then the one for both.
-    for cause in ["it fails", "it fails"] {
-        assert!(sim.preparing.take().is_some());
-        sim.act(Action::Prepared(Err(fault().into())));
-        assert_eq!(sim.answers().last().and_then(|answer| answer.as_ref().err()), Some(&cause.to_owned()));
-    }
+    // The running board cannot be started again: the wanted one may correct that.
+    sim.not_prepared();
+    assert!(sim.answers().is_empty() && sim.over.is_none());
+    sim.not_prepared();
+    assert_eq!(sim.answers(), [Err("it fails".to_owned())]);
     sim.run_dry();
     assert_eq!(sim.running(), ["a"]);
     sim.prepared();
@@ -672,12 +680,106 @@ fn a_lane_is_restarted_although_the_board_that_was_wanted_with_it_is_refused() {
 }
 
 #[test]
+fn a_restart_that_fails_with_every_board_ends_the_run() {
+    let mut sim = Sim::start(board(&["a", "b"]));
+    sim.lane_fails(1);
+    sim.reload(board(&["a", "refused"]));
+    for _ in 0..3 {
+        assert!(sim.supervisor.ended_by() == EndedBy::default());
+        sim.not_prepared();
+    }
+    assert!(sim.supervisor.ended_by().stop);
+    sim.end();
+    assert_eq!(sim.answers().len(), 1);
+}
+
+#[test]
+fn a_lane_is_restarted_before_another_board_is_prepared() {
+    let mut sim = Sim::start(board(&["a", "b"]));
+    sim.reload(board(&["a", "b", "c"]));
+    sim.lane_fails(1);
+    assert_eq!(sim.cancelled, 1);
+    // The other lane fails, too, before the preparation notices; it is cancelled once.
+    sim.lane_fails(0);
+    sim.run_dry();
+    sim.not_prepared();
+    assert!(sim.answers().is_empty(), "it is only put off");
+    sim.prepared();
+    assert_eq!((sim.running(), sim.cancelled), (vec!["a".to_owned(), "b".to_owned()], 1));
+    sim.prepared();
+    let [Ok(done)] = &sim.answers()[..] else { panic!("{:?}", sim.answers()) };
+    assert_eq!((&done.joined[..], done.stayed, done.faults.len()), (&["c".to_owned()][..], 2, 0));
+    assert!(sim.preparing.is_none() && sim.over.is_none());
+}
+
+#[test]
+fn a_newer_board_takes_the_place_of_one_that_was_cancelled() {
+    let mut sim = Sim::start(board(&["a", "b"]));
+    sim.reload(board(&["a", "old"]));
+    sim.lane_fails(1);
+    sim.reload(board(&["a", "b", "new"]));
+    sim.not_prepared();
+    sim.prepared();
+    assert!(sim.answers().is_empty());
+    sim.prepared();
+    let answers = sim.answers();
+    let [Ok(first), Ok(second)] = &answers[..] else { panic!("{answers:?}") };
+    assert_eq!((&first.joined, &second.joined), (&vec!["new".to_owned()], &vec!["new".to_owned()]));
+    assert!(sim.preparing.is_none());
+}
+
+#[test]
+fn a_change_that_is_cancelled_too_late_is_applied() {
+    let mut sim = Sim::start(board(&["a", "b"]));
+    sim.reload(board(&["a", "b", "c"]));
+    sim.lane_fails(1);
+    sim.run_dry();
+    sim.prepared();
+    assert_eq!((sim.running().len(), sim.answers().len()), (3, 1), "it started the streams of the lane, too");
+    sim.prepared();
+    assert!(sim.preparing.is_none() && sim.over.is_none());
+}
+
+#[test]
+fn a_change_that_is_prepared_once_more_waits_for_a_restart() {
+    let mut sim = missed(None);
+    sim.lane_fails(0);
+    sim.run_dry();
+    sim.not_prepared();
+    assert!(sim.answers().is_empty());
+    sim.prepared();
+    let [Ok(done)] = &sim.answers()[..] else { panic!("{:?}", sim.answers()) };
+    assert_eq!((done.joined.len() + done.stayed, done.faults.len()), (3, 0));
+    assert!(sim.preparing.is_none(), "the restart started all of its streams");
+}
+
+#[test]
+fn levels_that_are_cancelled_are_chosen_after_the_restart() {
+    for newer in [false, true] {
+        let mut sim = Sim::start(board_with_levels(0));
+        sim.choose_levels(levels(2));
+        sim.lane_fails(0);
+        if newer {
+            sim.choose_levels(levels(3));
+        }
+        sim.run_dry();
+        sim.not_prepared();
+        assert_eq!(sim.answers().len(), usize::from(newer), "who chose before hears that it was given up");
+        sim.prepared();
+        sim.prepared();
+        assert_eq!(sim.kinds, [ChangeKind::Levels, ChangeKind::Board, ChangeKind::Levels]);
+        assert_eq!(sim.answers().len(), 1 + usize::from(newer));
+        let interval = sim.supervisor.board.models[0].interval;
+        assert_eq!(interval, if newer { 3 } else { 2 });
+    }
+}
+
+#[test]
 fn a_restart_that_is_stopped_is_no_fault() {
     let mut sim = Sim::start(board(&["a", "b"]));
     sim.lane_fails(1);
     sim.act(Action::Stop);
-    sim.preparing = None;
-    sim.act(Action::Prepared(Err(fault().into())));
+    sim.not_prepared();
     sim.end();
     assert_eq!(sim.over.map(|faults| faults.len()), Some(0));
 }
@@ -752,8 +854,7 @@ fn a_stream_that_misses_its_lane_at_the_start_ends_nothing() {
 #[test]
 fn a_newer_board_that_is_refused_keeps_what_was_applied() {
     let mut sim = missed(Some(board(&["a", "b", "refused"])));
-    sim.preparing = None;
-    sim.act(Action::Prepared(Err(fault().into())));
+    sim.not_prepared();
     let answers = sim.answers();
     let [Ok(done), Err(_)] = &answers[..] else { panic!("{answers:?}") };
     assert_eq!((&done.joined[..], done.stayed, done.faults.len()), (&["b".to_owned()][..], 1, 1));
@@ -775,8 +876,7 @@ fn streams_that_missed_their_lane_are_prepared_once_more() {
 #[test]
 fn what_was_applied_is_reported_although_it_cannot_be_prepared_once_more() {
     let mut sim = missed(None);
-    sim.preparing = None;
-    sim.act(Action::Prepared(Err(fault().into())));
+    sim.not_prepared();
     let [Ok(done)] = &sim.answers()[..] else { panic!("{:?}", sim.answers()) };
     assert_eq!((&done.joined[..], done.stayed, done.faults.len()), (&["b".to_owned()][..], 1, 1));
     assert_eq!(sim.running(), ["a", "b"]);
@@ -855,11 +955,7 @@ proptest! {
                     sim.reload(board(&names));
                 }
                 Move::Prepared => sim.prepared(),
-                Move::Refused => {
-                    if sim.preparing.take().is_some() {
-                        sim.act(Action::Prepared(Err(fault().into())));
-                    }
-                }
+                Move::Refused => sim.not_prepared(),
                 Move::SourceEnds(index) => {
                     if let Some(&id) = sim.sources.iter().nth(index) {
                         sim.source_ends(id);

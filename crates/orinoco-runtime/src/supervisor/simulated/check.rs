@@ -15,9 +15,13 @@ use crate::reloaded::Reloaded;
 use crate::supervisor::state::{Phase, Source};
 use crate::supervisor::{ATTEMPTS_MAX, CLOSE_WAIT_MAX, END_MAX, RESTART_WINDOW, RESTARTS_MAX};
 
-/// Time in which a reload is answered: the change at work and the requested one are each prepared at most [`ATTEMPTS_MAX`]
-/// times.
+/// Time in which a reload is answered, unless models are measured or lanes fail meanwhile: the change at work and the requested
+/// one are each prepared at most [`ATTEMPTS_MAX`] times.
 const ANSWER_MAX: Duration = Duration::from_nanos(2 * ATTEMPTS_MAX as u64 * PREPARE_MAX.as_nanos() as u64);
+/// Time in which lanes that have failed run again: a change at work notices that it is cancelled, and the running board is
+/// prepared at most [`ATTEMPTS_MAX`] times.
+const RESTART_MAX: Duration =
+    Duration::from_nanos((1 + ATTEMPTS_MAX as u64) * PREPARE_MAX.as_nanos() as u64);
 /// Time in which a stream that was asked to leave has ended, unless one of its threads hangs: its source closes, its frames
 /// pass the lane, and its sinks complete.
 const LEAVE_MAX: Duration = Duration::from_secs(CLOSE_MAX.as_secs() + COMPLETE_MAX.as_secs() + 5);
@@ -29,9 +33,12 @@ impl Run<'_> {
     pub(super) fn check(&mut self) {
         let now = self.simulator.now();
         let Some(supervisor) = &self.supervisor else { return };
+        let restarts: usize = self.seen.restarts.values().map(Vec::len).sum();
+        let restarting = RESTART_MAX * u32::try_from(restarts).expect("they are few");
+        let answer_max = ANSWER_MAX + restarting + self.measured();
         for (reload, asked) in &self.asked {
             let stopped = self.seen.stopped.map(|stopped| (stopped + PREPARE_MAX).max(*asked));
-            let by = stopped.into_iter().chain([*asked + ANSWER_MAX]).min();
+            let by = stopped.into_iter().chain([*asked + answer_max]).min();
             assert!(Some(now) <= by, "reload {reload} was asked for at {asked:?} and is not answered");
         }
         if let Some(stopped) = self.seen.stopped {
@@ -59,8 +66,23 @@ impl Run<'_> {
                 );
             }
         }
+        self.check_restart();
         self.check_generations();
         self.check_sizes();
+    }
+
+    /// Checks that lanes which have failed are soon restarted on the running board, whatever else is wanted.
+    fn check_restart(&mut self) {
+        let (now, supervisor) = (self.simulator.now(), self.supervisor.as_ref().expect("it runs"));
+        let waits = supervisor.next.as_ref().is_some_and(|next| !next.restarts.is_empty() && !next.restart_failed);
+        let change = supervisor.change.as_ref();
+        let is_at_work = change.is_some_and(|change| change.board.is_none() && !change.restarts.is_empty());
+        if supervisor.by.stop || !(waits || is_at_work) {
+            self.seen.restarting = None;
+            return;
+        }
+        let since = *self.seen.restarting.get_or_insert(now);
+        assert!(now <= since + RESTART_MAX, "lanes are restarted since {since:?}");
     }
 
     /// Checks that lanes have, or take next, the latest generation of each model.

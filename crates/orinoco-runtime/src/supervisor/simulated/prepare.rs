@@ -22,8 +22,10 @@ use crate::placement::{LaneView, LaneViews, NewAreas, NoLane};
 use crate::running_board::RunningBoard;
 use crate::scratch_size::ScratchSize;
 
-/// Maximum time in which a change is prepared.
+/// Maximum time in which a change is prepared, except for measuring its models.
 pub(super) const PREPARE_MAX: Duration = Duration::from_secs(8);
+/// Maximum time in which the models of a change are measured.
+const MEASURE_MAX: Duration = Duration::from_secs(600);
 
 /// Model that was loaded.
 #[derive(Clone)]
@@ -71,6 +73,9 @@ struct RunningState {
 pub(super) struct Worker {
     task: Task,
     doing: Work,
+    /// Times at which measuring began and ends, if models are measured.
+    measures: Option<(Nanos, Nanos)>,
+    is_cancelled: bool,
 }
 
 enum Work {
@@ -125,23 +130,66 @@ impl Run<'_> {
         let (running, models) = self.board.with_streams(of_streams);
         let base = RunningState { running, models, streams, views: self.views(), books: self.books() };
         let task = self.add_task(Role::Worker);
-        let (now, time) = (self.simulator.now(), up_to(self.simulator.rng(), PREPARE_MAX / 2));
-        self.simulator.work(task, now + time);
-        self.worker = Some(Worker { task, doing: Work::Loads(Box::new((board, base, kind))) });
+        // The models of the running board were measured before.
+        let change = supervisor.change.as_ref().expect("it is prepared");
+        let may_measure = change.board.is_some() || change.levels.is_some();
+        let now = self.simulator.now();
+        let measures = (may_measure && self.is_unlucky(8)).then(|| (now, now + up_to(self.simulator.rng(), MEASURE_MAX)));
+        match measures {
+            Some((_, until)) => self.simulator.wait(task, Some(until)),
+            None => {
+                let time = up_to(self.simulator.rng(), PREPARE_MAX / 2);
+                self.simulator.work(task, now + time);
+            }
+        }
+        let doing = Work::Loads(Box::new((board, base, kind)));
+        self.worker = Some(Worker { task, doing, measures, is_cancelled: false });
         Ok(())
+    }
+
+    /// Asks the thread that prepares a change to give up. It notices unless everything is loaded.
+    pub(super) fn cancel_preparation(&mut self) {
+        let worker = self.worker.as_mut().expect("only what is prepared is cancelled");
+        assert!(!worker.is_cancelled, "a preparation is cancelled once");
+        worker.is_cancelled = true;
+        self.seen.cancelled += 1;
+        self.simulator.note(|| "the preparation is cancelled".to_owned());
+        self.wake_worker();
+    }
+
+    /// Lets the thread that prepares a change look whether it has to give up.
+    pub(super) fn wake_worker(&mut self) {
+        if let Some(worker) = self.worker.as_ref().filter(|worker| !matches!(worker.doing, Work::Ended)) {
+            self.simulator.notify(worker.task);
+        }
+    }
+
+    /// Returns the time for which models were measured, with that of the preparation at work.
+    pub(super) fn measured(&self) -> Duration {
+        let began = self.worker.as_ref().and_then(|worker| worker.measures);
+        self.seen.measured + began.map_or(Duration::ZERO, |(began, _)| self.simulator.now().since(began))
     }
 
     pub(super) fn step_worker(&mut self, task: Task) {
         let Some(worker) = self.worker.as_mut().filter(|worker| worker.task == task) else { return };
+        let now = self.simulator.now();
+        if let Some((began, until)) = worker.measures {
+            if now < until && !worker.is_cancelled && !self.stop_all {
+                return self.simulator.wait(task, Some(until));
+            }
+            worker.measures = None;
+            self.seen.measured += now.since(began);
+        }
         match std::mem::replace(&mut worker.doing, Work::Ended) {
             Work::Loads(loads) => {
                 let (board, base, kind) = *loads;
+                let gives_up = worker.is_cancelled || self.stop_all;
                 // Areas are mapped at the start only, for the lanes that have streams then.
                 let new_areas = if self.scratches.is_empty() { NewAreas::Allowed } else { NewAreas::None };
                 let chosen = |_: usize, views: &mut LaneViews, stream: &BoardStream, scratch_size| {
                     views.choose(stream, scratch_size, None, new_areas)
                 };
-                let prepared = if self.is_unlucky(20) || self.stop_all {
+                let prepared = if gives_up || self.is_unlucky(20) {
                     Err(fault("reload", "it cannot be prepared").into())
                 } else {
                     self.change(board, base, kind, chosen)

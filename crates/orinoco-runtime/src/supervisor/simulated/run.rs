@@ -93,6 +93,12 @@ pub(super) struct Observations {
     pub(super) reported: BTreeSet<String>,
     /// Times at which each lane was restarted.
     pub(super) restarts: BTreeMap<usize, Vec<Nanos>>,
+    /// Time since which lanes that have failed are being restarted on the running board.
+    pub(super) restarting: Option<Nanos>,
+    /// Number of preparations that were cancelled.
+    pub(super) cancelled: u64,
+    /// Time for which models were measured in preparations that have ended.
+    pub(super) measured: Duration,
     pub(super) lanes_failed: u64,
     pub(super) waited: u64,
     pub(super) missed: u64,

@@ -49,6 +49,7 @@ impl Run<'_> {
                 let why = self.prepare(*board, kind).err()?;
                 return Some(Action::Prepared(Err(why.into())));
             }
+            Effect::CancelPreparation => self.cancel_preparation(),
             Effect::Apply(prepared) => return Some(Action::Applied(self.apply(prepared))),
             Effect::Answer(replies, answer) => {
                 replies.into_iter().for_each(|reply| reply.send(answer.clone()));
@@ -121,6 +122,7 @@ impl Run<'_> {
         self.stop_all = true;
         let streams: Vec<StreamId> = self.streams.keys().copied().collect();
         streams.into_iter().for_each(|stream| self.stop_stream(stream));
+        self.wake_worker();
     }
 
     fn hear(&mut self, event: Event) {
@@ -129,6 +131,7 @@ impl Run<'_> {
             Event::LaneRestarted { lane, restarts_left, .. } => {
                 self.simulator.note(|| format!("lane {lane} restarts, {restarts_left} left"));
                 self.seen.restarts.entry(lane).or_default().push(now);
+                self.seen.restarting = None;
             }
             Event::LaneFailed { lane, .. } => {
                 self.simulator.note(|| format!("lane {lane} failed for good"));
