@@ -179,6 +179,11 @@ fn parts(event: &Event) -> Parts {
             let parts = fault(Warning, "lane-restarted", "lane", &lane.to_string(), why);
             Parts { text: format!("{}: restarting ({left} left)", parts.text), ..parts }
         }
+        Event::RestartFailed { why } => {
+            let text = "failed lanes cannot be restarted before the reload".to_owned();
+            let text = with_cause(text, Some(why));
+            Parts { level: Warning, kind: "restart-failed", subject: None, text, why: Some(why.clone()) }
+        }
         Event::SinkUnread { stream, output } => {
             let text = format!("stream {stream}: {output} has no reader any more and is closed");
             Parts { level: Warning, ..info("sink-unread", stream, text) }

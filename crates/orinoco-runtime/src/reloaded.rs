@@ -20,16 +20,6 @@ pub struct Reloaded {
     pub faults: Vec<Diagnosis>,
 }
 
-impl Reloaded {
-    /// Adds what another change has done. The number of streams that stayed is counted at the end.
-    pub(crate) fn add(&mut self, other: Self) {
-        self.joined.extend(other.joined);
-        self.left.extend(other.left);
-        self.replaced.extend(other.replaced);
-        self.faults.extend(other.faults);
-    }
-}
-
 type SendReply = Box<dyn FnOnce(Result<Reloaded, Faults>) + Send>;
 
 /// Request that waits for the result of a reload. It always gets an answer, even if the run ends before.

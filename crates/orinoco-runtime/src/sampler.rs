@@ -130,13 +130,7 @@ impl RailMeter {
 }
 
 impl Sampling {
-    fn new(
-        sysroot: &Sysroot,
-        power_interval: Duration,
-        rng: Rng,
-        feed: WorkFeed,
-        monitor: Monitor,
-    ) -> Self {
+    fn new(sysroot: &Sysroot, power_interval: Duration, rng: Rng, feed: WorkFeed, monitor: Monitor) -> Self {
         Self {
             sysroot: sysroot.clone(),
             power_interval,

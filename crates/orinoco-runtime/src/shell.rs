@@ -300,7 +300,7 @@ impl Shell {
             match actions.recv_timeout(wait) {
                 Ok(Action::Prepared(_)) => break,
                 Ok(_) => {}
-                Err(_) => return Some(ThreadError::Hung.diagnosis(PREPARATION_THREAD)),
+                Err(_) => return Some(ThreadError::StillPreparing.diagnosis(PREPARATION_THREAD)),
             }
         }
         let _ = preparation.thread.join();

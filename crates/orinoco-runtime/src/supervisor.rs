@@ -28,7 +28,7 @@ use crate::action::{Action, Applied, ChangeKind, Effect, EndedBy, Joined, Rules,
 use crate::reloaded::{Reloaded, Reply, run_has_ended};
 use crate::run_memory::RunMemory;
 use crate::threads::ThreadError;
-use state::{Change, Lane, Next, Phase, Source, Stream};
+use state::{Change, Lane, Next, NextLevels, Phase, Source, Stream};
 
 /// Time for which a changed stream waits for its old source, which may be opening and then notices late that it has to end.
 /// Most devices can be opened only once.
@@ -63,7 +63,7 @@ pub(crate) struct Supervisor<P> {
     /// Levels that are chosen for the models of every board.
     levels: ChosenLevels,
     /// Levels that are wanted after that change.
-    next_levels: Option<(ChosenLevels, Reply)>,
+    next_levels: Option<NextLevels>,
     /// Faults of lanes because of which the run ends.
     faults: Vec<Diagnosis>,
     /// Planned memory, if the board has a budget.
@@ -197,7 +197,7 @@ impl<P> Supervisor<P> {
         let name = self.board.name.clone();
         let Some(reply) = self.if_it_runs(&name, reply) else { return };
         // A choice that still waits is given up. Its reply is answered by its drop.
-        self.next_levels = Some((levels, reply));
+        self.next_levels = Some(NextLevels { levels, reply, was_put_off: false });
     }
 
     /// Returns the reply of a change that is wanted, if the run has not ended; else answers it.
@@ -218,8 +218,8 @@ impl<P> Supervisor<P> {
             let (first, later) = next.split();
             self.next = later;
             (Change::from(first), ChangeKind::Board)
-        } else if let Some((levels, reply)) = self.next_levels.take() {
-            let chosen = Next { replies: vec![reply], ..Next::again() };
+        } else if let Some(NextLevels { levels, reply, was_put_off }) = self.next_levels.take() {
+            let chosen = Next { replies: vec![reply], was_put_off, ..Next::again() };
             (Change { levels: Some(levels), ..Change::from(chosen) }, ChangeKind::Levels)
         } else {
             return;
@@ -232,21 +232,59 @@ impl<P> Supervisor<P> {
 
     /// Cancels the preparation of a change, which may take minutes, so that a lane is restarted first.
     fn cancel_preparation(&mut self) {
-        if let Some(change) = self.change.as_mut().filter(|change| !change.is_cancelled) {
+        let may_be_put_off = |change: &&mut Change| !change.is_cancelled && !change.was_put_off;
+        if let Some(change) = self.change.as_mut().filter(may_be_put_off) {
             change.is_cancelled = true;
             self.effects.push(Effect::CancelPreparation);
         }
     }
 
-    /// Wants a change again whose preparation was cancelled.
-    fn want_again(&mut self, mut change: Change) {
+    /// Puts off a change whose preparation was cancelled.
+    fn put_off(&mut self, mut change: Change) {
         match change.levels.take() {
             // A choice that was made meanwhile counts instead. The reply is then answered by its drop.
             Some(levels) => {
-                let again = change.replies.pop().map(|reply| (levels, reply));
-                self.next_levels = self.next_levels.take().or(again);
+                let again = |reply| NextLevels { levels, reply, was_put_off: true };
+                self.next_levels = self.next_levels.take().or(change.replies.pop().map(again));
             }
-            None => self.next.get_or_insert_with(Next::again).put_back(change),
+            None => {
+                let next = self.next.get_or_insert_with(Next::again);
+                next.was_put_off = true;
+                next.go_on_with(change);
+            }
+        }
+    }
+
+    /// Goes on with a change of which streams missed their lane.
+    fn prepare_again(&mut self, mut change: Change) {
+        let is_restart = change.board.is_none() && !change.restarts.is_empty();
+        (change.board, change.attempt, change.is_cancelled) = (None, change.attempt + 1, false);
+        match &mut self.next {
+            // A newer board takes its place, unless it restarts lanes: these do not wait for another board.
+            Some(next) if next.board.is_none() || !is_restart => next.go_on_with(change),
+            next => {
+                next.iter_mut().for_each(|next| change.restarts.append(&mut next.restarts));
+                self.effects.push(Effect::Prepare(Box::new(self.board.clone()), ChangeKind::Board));
+                self.change = Some(change);
+            }
+        }
+    }
+
+    /// Handles that lanes could not be restarted on the running board. Another one that is wanted may correct that; else the
+    /// run ends.
+    fn restart_failed(&mut self, restarts: Vec<Diagnosis>, faults: &[Diagnosis], now: Nanos) {
+        match &mut self.next {
+            Some(next) => {
+                next.restart_failed = true;
+                next.restarts.splice(..0, restarts);
+                let event = |why: &Diagnosis| Effect::Emit(Event::RestartFailed { why: why.clone() });
+                self.effects.extend(faults.iter().map(event));
+            }
+            None => {
+                self.faults.extend(restarts);
+                self.faults.extend_from_slice(faults);
+                self.stop(now);
+            }
         }
     }
 
@@ -263,20 +301,14 @@ impl<P> Supervisor<P> {
                 self.change = Some(change);
                 self.effects.push(Effect::Apply(prepared));
             }
-            Err(_) if change.is_cancelled => self.want_again(change),
+            Err(_) if change.is_cancelled => self.put_off(change),
             Err(faults) => {
-                // Streams that lost their lane are restarted on the running board, if it was another board that was
-                // refused, and on a board that is wanted next; else they cannot be started at all.
-                let asked = change.was_asked();
                 let restarts = std::mem::take(&mut change.restarts);
-                if self.next.is_some() || (asked && !restarts.is_empty()) {
-                    let next = self.next.get_or_insert_with(Next::again);
-                    next.restart_failed |= change.board.is_none() && !restarts.is_empty();
-                    next.restarts.extend(restarts);
+                if change.was_asked() && !restarts.is_empty() {
+                    // It may have been the wanted board that was refused: they are restarted on the running one.
+                    self.next.get_or_insert_with(Next::again).restarts.extend(restarts);
                 } else if !restarts.is_empty() {
-                    self.faults.extend(restarts);
-                    self.faults.extend(faults.clone());
-                    self.stop(now);
+                    self.restart_failed(restarts, faults.as_slice(), now);
                 }
                 let (mut applied, mut refused) = (change.earlier, change.replies);
                 if change.attempt > 1 {
@@ -321,28 +353,11 @@ impl<P> Supervisor<P> {
         self.count_done(&mut change.done);
         if !missed.is_empty() && change.attempt < ATTEMPTS_MAX && !self.by.stop {
             change.done.faults.extend(faults);
-            match &mut self.next {
-                // The newest board counts; it is compared with what runs by then.
-                Some(next) => {
-                    next.restart_failed |= change.board.is_none() && !change.restarts.is_empty();
-                    next.restarts.append(&mut change.restarts);
-                    next.done.add(std::mem::take(&mut change.done));
-                    next.earlier.splice(..0, change.into_replies());
-                }
-                None => {
-                    change.attempt += 1;
-                    change.board = None;
-                    self.effects.push(Effect::Prepare(Box::new(self.board.clone()), ChangeKind::Board));
-                    self.change = Some(change);
-                }
-            }
-            return;
+            return self.prepare_again(change);
         }
         faults.extend(missed);
         if !change.restarts.is_empty() && !change.was_asked() && !faults.is_empty() {
-            self.faults.append(&mut change.restarts);
-            self.faults.extend(faults.clone());
-            self.stop(now);
+            self.restart_failed(std::mem::take(&mut change.restarts), &faults, now);
         }
         change.done.faults.extend(faults);
         let done = std::mem::take(&mut change.done);
@@ -501,7 +516,7 @@ impl<P> Supervisor<P> {
             let replies = next.earlier.into_iter().chain(next.replies).collect();
             self.effects.push(Effect::Answer(replies, Err(ended)));
         }
-        if let Some((_, reply)) = self.next_levels.take() {
+        if let Some(NextLevels { reply, .. }) = self.next_levels.take() {
             let ended = run_has_ended(&self.board.name).into();
             self.effects.push(Effect::Answer(vec![reply], Err(ended)));
         }

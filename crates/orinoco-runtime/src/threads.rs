@@ -32,6 +32,8 @@ pub(crate) enum ThreadError {
     Panicked,
     /// The thread did not end in time.
     Hung,
+    /// The thread still prepared a change when the run had to end.
+    StillPreparing,
 }
 
 impl ThreadError {
@@ -45,6 +47,10 @@ impl ThreadError {
             Self::Hung => (
                 "it did not end when its stop was requested".to_owned(),
                 "check that its device answers and that its output is read",
+            ),
+            Self::StillPreparing => (
+                "it was still loading models when the run had to end".to_owned(),
+                "check the models of the wanted board with `orinoco models check`",
             ),
         };
         Diagnosis::new(&codes::ENGINE_RUN, format!("thread {name}"), cause, next)

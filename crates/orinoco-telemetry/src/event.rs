@@ -182,6 +182,11 @@ pub enum Event {
         /// Number of restarts left within the restart window; after the last one, a failure of the lane ends the run.
         restarts_left: usize,
     },
+    /// Lanes that have failed could not be restarted on the running board; another board is wanted, and is tried instead.
+    RestartFailed {
+        /// Cause.
+        why: Diagnosis,
+    },
     /// An output has lost its reader and ends: a pipe, a socket or a terminal. Its stream continues.
     SinkUnread {
         /// The stream's name on this board.

@@ -150,6 +150,9 @@ impl EventSink for EventLines {
                 let left = count(restarts_left as u64, "restart");
                 warn(&format!("lane {lane}: {why}: restarting ({left} left)"));
             }
+            Event::RestartFailed { why } => {
+                warn(&format!("failed lanes cannot be restarted before the reload: {why}"));
+            }
             Event::SensorsFailed { why } => warn(&format!("the sensors are no longer read: {why}")),
             Event::SinkFailed { stream, why } => warn(&format!("stream {stream}: {why}")),
             Event::SinkUnread { stream, output } => {

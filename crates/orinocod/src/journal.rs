@@ -200,6 +200,13 @@ impl EventSink for Journal {
                     &format!("lane={lane} code={code} restarts_left={restarts_left} {why}: restarting"),
                 );
             }
+            Event::RestartFailed { why } => {
+                let code = why.code.id;
+                log(
+                    Level::Warning,
+                    &format!("code={code} failed lanes cannot be restarted before the reload: {why}"),
+                );
+            }
             Event::SinkUnread { stream, output } => {
                 log(
                     Level::Warning,

@@ -1,7 +1,7 @@
 //! Invariants of a supervisor between two actions, checked in tests and debug builds.
 
 use super::Supervisor;
-use super::state::{Next, Phase, Source};
+use super::state::{Change, Next, Phase, Source};
 
 impl<P> Supervisor<P> {
     /// Checks the invariants that hold between two actions.
@@ -25,7 +25,8 @@ impl<P> Supervisor<P> {
         let is_wanted = self.next.is_some() || self.next_levels.is_some();
         assert!(!is_wanted || self.change.is_some(), "a change is wanted, and nobody prepares it");
         let restarts_first = |next: &Next| !next.restarts.is_empty() && !next.restart_failed;
-        let is_cancelled = self.change.as_ref().is_some_and(|change| change.is_cancelled);
+        let gives_way = |change: &Change| change.is_cancelled || change.was_put_off;
+        let is_cancelled = self.change.as_ref().is_some_and(gives_way);
         assert!(
             is_cancelled || !self.next.as_ref().is_some_and(restarts_first),
             "a lane has failed, and another change is prepared first"

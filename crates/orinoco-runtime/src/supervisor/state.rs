@@ -55,7 +55,7 @@ pub(super) struct Lane {
 
 /// Change that is being prepared or applied.
 pub(super) struct Change {
-    /// Wanted board; `None` for the running one, some of whose streams are to be started again.
+    /// Wanted board; `None` for the running one, of which streams are started again or levels of models change.
     pub(super) board: Option<Board>,
     pub(super) replies: Vec<Reply>,
     /// Replies of earlier changes that were applied, except for streams that missed their lane and that this change starts.
@@ -66,8 +66,19 @@ pub(super) struct Change {
     pub(super) restarts: Vec<Diagnosis>,
     /// Levels of models that are chosen with the change; `None` if those before it stay.
     pub(super) levels: Option<ChosenLevels>,
-    /// Whether its preparation was cancelled.
+    /// Whether its preparation was cancelled, so that a lane is restarted first.
     pub(super) is_cancelled: bool,
+    /// Whether that happened before. It happens once only: a lane that fails again and again would hold up the very change that may
+    /// correct it.
+    pub(super) was_put_off: bool,
+}
+
+/// Levels of models that are wanted.
+pub(super) struct NextLevels {
+    pub(super) levels: ChosenLevels,
+    pub(super) reply: Reply,
+    /// As of a [`Change`].
+    pub(super) was_put_off: bool,
 }
 
 pub(super) struct Next {
@@ -79,6 +90,8 @@ pub(super) struct Next {
     pub(super) restarts: Vec<Diagnosis>,
     /// Whether these lanes could not be restarted on the running board, so that it remains to try the wanted one.
     pub(super) restart_failed: bool,
+    /// As of a [`Change`].
+    pub(super) was_put_off: bool,
     /// Result so far of a change that is continued by this one.
     pub(super) done: Reloaded,
 }
@@ -109,8 +122,9 @@ impl Change {
 
 impl From<Next> for Change {
     fn from(next: Next) -> Self {
-        let Next { board, replies, earlier, restarts, done, .. } = next;
-        Self { board, replies, earlier, attempt: 1, done, restarts, levels: None, is_cancelled: false }
+        let Next { board, replies, earlier, restarts, done, was_put_off, .. } = next;
+        let (attempt, levels, is_cancelled) = (1, None, false);
+        Self { board, replies, earlier, attempt, done, restarts, levels, is_cancelled, was_put_off }
     }
 }
 
@@ -119,7 +133,8 @@ impl Next {
     pub(super) fn again() -> Self {
         let (replies, earlier, restarts) = (Vec::new(), Vec::new(), Vec::new());
         let done = Reloaded::default();
-        Self { board: None, replies, earlier, restarts, restart_failed: false, done }
+        let (restart_failed, was_put_off) = (false, false);
+        Self { board: None, replies, earlier, restarts, restart_failed, was_put_off, done }
     }
 
     /// Takes the change to make first: lanes that have failed are restarted on the running board, because preparing
@@ -128,13 +143,13 @@ impl Next {
         if self.board.is_none() || self.restarts.is_empty() || self.restart_failed {
             return (self, None);
         }
-        let Self { board, replies, earlier, restarts, done, .. } = self;
-        let later = Self { board, replies, ..Self::again() };
+        let Self { board, replies, earlier, restarts, done, was_put_off, .. } = self;
+        let later = Self { board, replies, was_put_off, ..Self::again() };
         (Self { earlier, restarts, done, ..Self::again() }, Some(later))
     }
 
-    /// Wants a change again whose preparation was cancelled, before what is wanted already.
-    pub(super) fn put_back(&mut self, mut change: Change) {
+    /// Goes on with a change that was at work. Only then is there an earlier change to go on with.
+    pub(super) fn go_on_with(&mut self, mut change: Change) {
         if change.attempt > 1 {
             // It was applied, except for the streams that missed their lane.
             change.earlier.append(&mut change.replies);
@@ -142,8 +157,7 @@ impl Next {
         // The newest board counts.
         self.board = self.board.take().or(change.board);
         self.replies.splice(..0, change.replies);
-        self.earlier.splice(..0, change.earlier);
+        (self.earlier, self.done) = (change.earlier, change.done);
         self.restarts.splice(..0, change.restarts);
-        self.done.add(change.done);
     }
 }

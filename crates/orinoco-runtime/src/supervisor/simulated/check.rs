@@ -18,10 +18,9 @@ use crate::supervisor::{ATTEMPTS_MAX, CLOSE_WAIT_MAX, END_MAX, RESTART_WINDOW, R
 /// Time in which a reload is answered, unless models are measured or lanes fail meanwhile: the change at work and the requested
 /// one are each prepared at most [`ATTEMPTS_MAX`] times.
 const ANSWER_MAX: Duration = Duration::from_nanos(2 * ATTEMPTS_MAX as u64 * PREPARE_MAX.as_nanos() as u64);
-/// Time in which lanes that have failed run again: a change at work notices that it is cancelled, and the running board is
-/// prepared at most [`ATTEMPTS_MAX`] times.
-const RESTART_MAX: Duration =
-    Duration::from_nanos((1 + ATTEMPTS_MAX as u64) * PREPARE_MAX.as_nanos() as u64);
+/// Time in which lanes that have failed are restarted: a change at work notices that it is cancelled, and the running board is
+/// prepared.
+const RESTART_MAX: Duration = Duration::from_nanos(2 * PREPARE_MAX.as_nanos() as u64);
 /// Time in which a stream that was asked to leave has ended, unless one of its threads hangs: its source closes, its frames
 /// pass the lane, and its sinks complete.
 const LEAVE_MAX: Duration = Duration::from_secs(CLOSE_MAX.as_secs() + COMPLETE_MAX.as_secs() + 5);
@@ -33,13 +32,13 @@ impl Run<'_> {
     pub(super) fn check(&mut self) {
         let now = self.simulator.now();
         let Some(supervisor) = &self.supervisor else { return };
-        let restarts: usize = self.seen.restarts.values().map(Vec::len).sum();
-        let restarting = RESTART_MAX * u32::try_from(restarts).expect("they are few");
-        let answer_max = ANSWER_MAX + restarting + self.measured();
+        let (measured, restarts) = (self.measured(), self.restarts());
         for (reload, asked) in &self.asked {
-            let stopped = self.seen.stopped.map(|stopped| (stopped + PREPARE_MAX).max(*asked));
-            let by = stopped.into_iter().chain([*asked + answer_max]).min();
-            assert!(Some(now) <= by, "reload {reload} was asked for at {asked:?} and is not answered");
+            let stopped = self.seen.stopped.map(|stopped| (stopped + PREPARE_MAX).max(asked.at));
+            let restarts = u32::try_from(restarts - asked.restarts).expect("they are few");
+            let answer_max = ANSWER_MAX + ANSWER_MAX * restarts + (measured - asked.measured);
+            let by = stopped.into_iter().chain([asked.at + answer_max]).min();
+            assert!(Some(now) <= by, "reload {reload} is not answered: {asked:?}");
         }
         if let Some(stopped) = self.seen.stopped {
             assert!(now <= stopped + END_MAX, "the end was requested at {stopped:?}");
@@ -71,18 +70,27 @@ impl Run<'_> {
         self.check_sizes();
     }
 
-    /// Checks that lanes which have failed are soon restarted on the running board, whatever else is wanted.
+    /// Checks that lanes which have failed are soon restarted, whatever else is wanted.
     fn check_restart(&mut self) {
-        let (now, supervisor) = (self.simulator.now(), self.supervisor.as_ref().expect("it runs"));
-        let waits = supervisor.next.as_ref().is_some_and(|next| !next.restarts.is_empty() && !next.restart_failed);
-        let change = supervisor.change.as_ref();
-        let is_at_work = change.is_some_and(|change| change.board.is_none() && !change.restarts.is_empty());
-        if supervisor.by.stop || !(waits || is_at_work) {
+        let supervisor = self.supervisor.as_ref().expect("it runs");
+        let Some(change) = supervisor.change.as_ref().filter(|_| self.seen.stopped.is_none()) else {
+            // Streams that could not join were reported.
             self.seen.restarting = None;
             return;
-        }
-        let since = *self.seen.restarting.get_or_insert(now);
-        assert!(now <= since + RESTART_MAX, "lanes are restarted since {since:?}");
+        };
+        // A lane waits for models that are measured for itself, or for a change that was put off before.
+        let may_wait = !change.restarts.is_empty() || change.was_put_off;
+        let by = self.seen.restarting.map(|restarting| restarting.since + RESTART_MAX);
+        assert!(
+            (may_wait && self.measures()) || by.is_none_or(|by| self.simulator.now() <= by),
+            "lanes are not restarted: {:?}",
+            self.seen.restarting
+        );
+    }
+
+    /// Returns the number of restarts of lanes.
+    pub(super) fn restarts(&self) -> usize {
+        self.seen.restarts.values().map(Vec::len).sum()
     }
 
     /// Checks that lanes have, or take next, the latest generation of each model.
@@ -212,6 +220,10 @@ impl Run<'_> {
     pub(super) fn note_applied(&mut self, applied: &Applied) {
         let Applied { faults, missed, .. } = applied;
         self.seen.missed += missed.len() as u64;
+        if std::mem::take(&mut self.seen.restarts_now) {
+            self.excuse_restart(self.simulator.now());
+            self.seen.restarting = self.seen.restarting.filter(|_| !missed.is_empty());
+        }
         self.simulator.note(|| format!("a change is applied; faults {faults:?}, missed {missed:?}"));
         let board = applied.board.as_ref().expect("it has one");
         let failed = faults.iter().chain(missed);

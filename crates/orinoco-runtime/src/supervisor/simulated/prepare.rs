@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use orinoco_board::{Board, BoardModel, BoardStream};
 use orinoco_config::Faults;
-use orinoco_core::{Diagnosis, ModelId, StreamId};
+use orinoco_core::{Diagnosis, ModelId, Nanos, StreamId};
 use orinoco_infer::Scratch;
 use orinoco_pipeline::{JoinError, PlanFacts, StreamModels};
 use orinoco_sim::Task;
@@ -73,6 +73,7 @@ struct RunningState {
 pub(super) struct Worker {
     task: Task,
     doing: Work,
+    began: Nanos,
     /// Times at which measuring began and ends, if models are measured.
     measures: Option<(Nanos, Nanos)>,
     is_cancelled: bool,
@@ -129,12 +130,13 @@ impl Run<'_> {
         });
         let (running, models) = self.board.with_streams(of_streams);
         let base = RunningState { running, models, streams, views: self.views(), books: self.books() };
-        let task = self.add_task(Role::Worker);
-        // The models of the running board were measured before.
+        // The models of the running board were measured before, unless their files have changed.
         let change = supervisor.change.as_ref().expect("it is prepared");
-        let may_measure = change.board.is_some() || change.levels.is_some();
-        let now = self.simulator.now();
-        let measures = (may_measure && self.is_unlucky(8)).then(|| (now, now + up_to(self.simulator.rng(), MEASURE_MAX)));
+        let is_other = change.board.is_some() || change.levels.is_some();
+        let may_measure = is_other || !self.model_facts(&board, &base.models).changed.is_empty();
+        let (now, task) = (self.simulator.now(), self.add_task(Role::Worker));
+        let measures = (may_measure && self.is_unlucky(8))
+            .then(|| (now, now + up_to(self.simulator.rng(), MEASURE_MAX)));
         match measures {
             Some((_, until)) => self.simulator.wait(task, Some(until)),
             None => {
@@ -143,7 +145,7 @@ impl Run<'_> {
             }
         }
         let doing = Work::Loads(Box::new((board, base, kind)));
-        self.worker = Some(Worker { task, doing, measures, is_cancelled: false });
+        self.worker = Some(Worker { task, doing, began: now, measures, is_cancelled: false });
         Ok(())
     }
 
@@ -164,6 +166,29 @@ impl Run<'_> {
         }
     }
 
+    /// Whether models are being measured.
+    pub(super) fn measures(&self) -> bool {
+        self.worker.as_ref().is_some_and(|worker| worker.measures.is_some())
+    }
+
+    /// Notes the end of a preparation, for the lanes that wait to be restarted.
+    pub(super) fn note_prepared(&mut self, succeeded: bool) {
+        let worker = self.worker.take();
+        if !succeeded && !worker.as_ref().is_some_and(|worker| worker.is_cancelled) {
+            self.excuse_restart(self.simulator.now());
+        }
+        let began = worker.filter(|_| succeeded).map(|worker| worker.began);
+        let failed = self.seen.restarting.map(|restarting| restarting.failed);
+        self.seen.restarts_now = failed.is_some() && began >= failed;
+    }
+
+    /// Notes that lanes could not be restarted before now.
+    pub(super) fn excuse_restart(&mut self, now: Nanos) {
+        if let Some(restarting) = &mut self.seen.restarting {
+            restarting.since = now;
+        }
+    }
+
     /// Returns the time for which models were measured, with that of the preparation at work.
     pub(super) fn measured(&self) -> Duration {
         let began = self.worker.as_ref().and_then(|worker| worker.measures);
@@ -179,6 +204,9 @@ impl Run<'_> {
             }
             worker.measures = None;
             self.seen.measured += now.since(began);
+            if let Some(restarting) = self.seen.restarting.as_mut().filter(|_| !worker.is_cancelled) {
+                restarting.since = now;
+            }
         }
         match std::mem::replace(&mut worker.doing, Work::Ended) {
             Work::Loads(loads) => {

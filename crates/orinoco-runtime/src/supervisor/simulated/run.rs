@@ -70,7 +70,7 @@ pub(super) struct Run<'s> {
     pub(super) next_lane: u64,
     next_reload: u64,
     // Observations of the run.
-    pub(super) asked: BTreeMap<u64, Nanos>,
+    pub(super) asked: BTreeMap<u64, Asked>,
     /// Requests that ask for levels of models.
     choices: BTreeSet<u64>,
     answers: Answers,
@@ -78,6 +78,25 @@ pub(super) struct Run<'s> {
     pub(super) resource: Resource,
     roles: Vec<Option<Role>>,
     free: Vec<Task>,
+}
+
+/// Request that is not answered.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asked {
+    pub(super) at: Nanos,
+    /// Time for which models had been measured by then.
+    pub(super) measured: Duration,
+    /// Number of restarts of lanes by then.
+    pub(super) restarts: usize,
+}
+
+/// Lanes that have failed and wait for a change that restarts them.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Restarting {
+    /// Time of the latest failure.
+    pub(super) failed: Nanos,
+    /// Time since which nothing explains why they still wait.
+    pub(super) since: Nanos,
 }
 
 /// Observed events of a run.
@@ -93,8 +112,10 @@ pub(super) struct Observations {
     pub(super) reported: BTreeSet<String>,
     /// Times at which each lane was restarted.
     pub(super) restarts: BTreeMap<usize, Vec<Nanos>>,
-    /// Time since which lanes that have failed are being restarted on the running board.
-    pub(super) restarting: Option<Nanos>,
+    /// Lanes that have failed and wait for a change that restarts them.
+    pub(super) restarting: Option<Restarting>,
+    /// Whether the change that is applied next was prepared after they had failed.
+    pub(super) restarts_now: bool,
     /// Number of preparations that were cancelled.
     pub(super) cancelled: u64,
     /// Time for which models were measured in preparations that have ended.
@@ -226,7 +247,8 @@ impl<'s> Run<'s> {
     fn reply(&mut self) -> (u64, Reply) {
         let (number, answers) = (self.next_reload, Arc::clone(&self.answers));
         self.next_reload += 1;
-        self.asked.insert(number, self.simulator.now());
+        let (at, measured, restarts) = (self.simulator.now(), self.measured(), self.restarts());
+        self.asked.insert(number, Asked { at, measured, restarts });
         (number, Reply::new(move |answer| answers.lock().expect("not poisoned").push((number, answer))))
     }
 
@@ -296,7 +318,7 @@ impl<'s> Run<'s> {
         for (number, answer) in answers {
             let asked = self.asked.remove(&number);
             let asked = asked.unwrap_or_else(|| panic!("reload {number} is answered once"));
-            self.check_answer(asked, &answer);
+            self.check_answer(asked.at, &answer);
             self.seen.answered += 1;
             match &answer {
                 Ok(_) => {

@@ -6,7 +6,7 @@ use orinoco_core::{Diagnosis, StreamId};
 use orinoco_telemetry::Event;
 
 use super::prepare::Prepared;
-use super::run::{Role, Run};
+use super::run::{Restarting, Role, Run};
 use super::threads::Doing;
 use crate::action::{Action, Effect};
 use crate::progress::Progress;
@@ -17,7 +17,7 @@ impl Run<'_> {
         let mut actions = VecDeque::from([action]);
         while let Some(action) = actions.pop_front() {
             match &action {
-                Action::Prepared(_) => self.worker = None,
+                Action::Prepared(prepared) => self.note_prepared(prepared.is_ok()),
                 Action::LaneEnded(lane, _) => self.lanes[*lane] = None,
                 _ => {}
             }
@@ -131,7 +131,7 @@ impl Run<'_> {
             Event::LaneRestarted { lane, restarts_left, .. } => {
                 self.simulator.note(|| format!("lane {lane} restarts, {restarts_left} left"));
                 self.seen.restarts.entry(lane).or_default().push(now);
-                self.seen.restarting = None;
+                self.seen.restarting = Some(Restarting { failed: now, since: now });
             }
             Event::LaneFailed { lane, .. } => {
                 self.simulator.note(|| format!("lane {lane} failed for good"));
