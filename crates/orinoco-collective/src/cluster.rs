@@ -184,10 +184,13 @@ pub enum ClusterError {
     },
     /// Epochs began, but in none of them could this seat and the other members be connected.
     #[error(
-        "this board and the others could not be connected with one another within {} ms, although they can be reached: {why}; check the logs of the other boards",
+        "this board and {} could not be connected with one another within {} ms, although they can be reached: {why}; check the logs of the other boards",
+        others(seats),
         waited.as_millis()
     )]
     Unconnected {
+        /// Names of the seats that the last attempt did not reach; empty if it failed for another reason.
+        seats: Vec<String>,
         /// Reason of the last attempt.
         why: JoinError,
         /// Time waited.
@@ -211,6 +214,14 @@ pub enum ClusterError {
         /// Reason.
         why: String,
     },
+}
+
+/// Names seats for an error, or says "the others" where none is known.
+fn others(seats: &[String]) -> String {
+    match seats {
+        [] => "the others".to_owned(),
+        seats => format!("seat {}", seats.join(", ")),
+    }
 }
 
 /// Time in which the members of an epoch connect with one another.
@@ -316,7 +327,16 @@ impl Cluster {
             _ => {}
         }
         let waited = Ticks::now().since(start);
-        if waited < self.settings.join_time { Ok(()) } else { Err(ClusterError::Unconnected { why, waited }) }
+        if waited < self.settings.join_time {
+            return Ok(());
+        }
+        let unreached = match &why {
+            JoinError::OtherEpoch { rank: seat } | JoinError::Untrusted { rank: seat, .. } => vec![*seat],
+            JoinError::Missing { missing, .. } => missing.clone(),
+            _ => Vec::new(),
+        };
+        let seats = unreached.iter().map(|seat| self.list().seats[*seat].name.clone()).collect();
+        Err(ClusterError::Unconnected { seats, why, waited })
     }
 
     /// Takes part in no epoch, and waits for none. An epoch's group that is still there goes on until another member fails.

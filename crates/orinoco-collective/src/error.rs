@@ -366,7 +366,7 @@ pub enum JoinError {
         keys: usize,
     },
     /// A seat of a cluster does not take part in the epoch.
-    #[error("seat {rank} does not take part in this epoch")]
+    #[error("number {rank} of the member list (counted from 0) does not take part in this epoch")]
     OtherEpoch {
         /// The other seat.
         rank: usize,
