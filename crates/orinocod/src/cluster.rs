@@ -13,8 +13,8 @@ use std::time::Duration;
 use orinoco_api::{ClusterStatus, LinkFigures, SeatStatus};
 use orinoco_board::{ClusterSpec, RdmaUse};
 use orinoco_collective::{
-    Cluster, ClusterError, ClusterMonitor, ClusterRdma, ClusterSettings, Epoch, KeyPair, MemberList,
-    MessageSettings, RdmaPolicy, SeatSet, SeatState, VerifyingKey,
+    Cluster, ClusterError, ClusterMonitor, ClusterRdma, ClusterSettings, CollectiveError, Epoch, KeyPair,
+    MemberList, MessageSettings, RdmaPolicy, SeatSet, SeatState, VerifyingKey,
 };
 use orinoco_core::{Clock, Diagnosis, Signal, codes};
 use orinoco_runtime::Monitor;
@@ -24,7 +24,7 @@ use orinoco_telemetry::{Event, EventSink};
 
 use crate::journal::{self, Level};
 use crate::network;
-use crate::seats::{EpochLinks, SeatLinks};
+use crate::seats::{EpochLinks, SeatLinks, log_if_timed_out};
 use events::SeatEvents;
 use serials::Serials;
 
@@ -321,6 +321,20 @@ impl Holder {
         *self.view.lock() = state;
     }
 
+    /// Returns why an operation of an epoch's group failed, with the names of its seats.
+    fn reason(&self, epoch: &Epoch, why: &CollectiveError) -> String {
+        let name = |rank: usize| &*self.view.list.seats[epoch.seat(rank)].name;
+        match why {
+            CollectiveError::EpochFailed { rank, cause, .. } => format!("seat {} {cause}", name(*rank)),
+            CollectiveError::Mismatch { rank, .. } => format!("seat {}: {why}", name(*rank)),
+            CollectiveError::Isolated { reachable, .. } => {
+                let names: Vec<&str> = reachable.iter().map(|rank| name(*rank)).collect();
+                format!("this board reaches only {} of the members, not a majority", names.join(", "))
+            }
+            why => why.to_string(),
+        }
+    }
+
     /// Connects with the seats that execute models for this board, and with those for which it does. Stays in the epoch until a
     /// member fails or, once it is old enough, until links are to be made again or seats wait for the next epoch.
     fn hold(&self, epoch: &mut Epoch, age_min: Duration) -> EpochEnd {
@@ -332,7 +346,8 @@ impl Holder {
         let links = match EpochLinks::connect(epoch, &self.view.list, &self.links) {
             Ok(links) => links,
             Err(why) => {
-                over(why.to_string(), true);
+                log_if_timed_out(&epoch.group, &why);
+                over(self.reason(epoch, &why), true);
                 return EpochEnd::default();
             }
         };

@@ -27,6 +27,7 @@ use orinoco_collective::{
 
 use crate::journal::{self, Level};
 
+pub(crate) use faults::log_if_timed_out;
 pub(crate) use links::SeatLinks;
 use transfers::Transfers;
 

@@ -82,7 +82,7 @@ impl SeatError {
 
 /// Writes the last calls of a group to the journal, if it failed because a rank was late or fell silent: they show for whom this board
 /// waited, and how long.
-pub(super) fn log_if_timed_out(group: &ClusterGroup, why: &CollectiveError) {
+pub(crate) fn log_if_timed_out(group: &ClusterGroup, why: &CollectiveError) {
     if let CollectiveError::EpochFailed { cause: FailureCause::Late(_) | FailureCause::Silent(_), .. } = why {
         group.recent().to_string().lines().for_each(|line| journal::log(Level::Info, line));
     }
