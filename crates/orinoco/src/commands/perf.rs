@@ -289,11 +289,13 @@ fn measure_messages<T: Transport>(
     if let Meeting::Here(_) = meeting {
         pin(group.rank(), group.ranks());
     }
-    if is_tuned(args) {
+    let measured = match is_tuned(args) {
         // Not earlier: cores are part of what it measures.
-        group.tune(None)?;
-    }
-    print_record_on_failure(measure_group(&mut group, limits, args), || group.recent())
+        true => group.tune(None).map(drop).map_err(Box::<dyn Error>::from),
+        false => Ok(()),
+    };
+    let measured = measured.and_then(|_| measure_group(&mut group, limits, args));
+    print_record_on_failure(measured, || group.recent())
 }
 
 /// The transport: the one that was named, or that of the place where ranks meet.
