@@ -116,6 +116,15 @@ fn rows(seat: &SeatStatus) -> Vec<Vec<String>> {
     }
 }
 
+/// Returns the link with a seat that the epoch uses, in short: its interface and measured rate.
+pub(super) fn used_link(seat: &SeatStatus) -> String {
+    let used = seat.links.iter().find(|link| link.used);
+    let interface = used.and_then(|link| link.interface.clone());
+    let rate = used.and_then(|link| link.bytes_per_s).map(|bytes| format!("{} MB/s", megabytes(bytes)));
+    let parts: Vec<String> = interface.into_iter().chain(rate).collect();
+    if parts.is_empty() { UNKNOWN.to_owned() } else { parts.join(", ") }
+}
+
 fn reason(seat: &SeatStatus, link: &LinkStatus) -> Option<String> {
     let why = link.reason.as_ref()?;
     let end = link.address.as_ref().or(link.interface.as_ref());

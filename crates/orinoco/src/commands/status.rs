@@ -8,6 +8,7 @@ use orinoco_config::Faults;
 use orinoco_core::Exit;
 
 use crate::client::{Client, DaemonArgs};
+use crate::commands::links::used_link;
 use crate::figures::{self, UNKNOWN, milliseconds, percent, stage, value};
 use crate::output::{self, GREEN, RED, RESET, YELLOW, count, mebibytes};
 
@@ -75,9 +76,9 @@ fn cluster(cluster: &ClusterStatus) -> String {
     let rows = cluster.seats.iter().map(|seat| {
         let own = if seat.name == cluster.seat { "  (this board)" } else { "" };
         let note = seat.fault.as_ref().map_or_else(|| own.to_owned(), |fault| format!("  {fault}"));
-        vec![seat.name.clone(), seat.address.clone(), format!("{}{note}", seat.state)]
+        vec![seat.name.clone(), seat.address.clone(), used_link(seat), format!("{}{note}", seat.state)]
     });
-    let table = output::table(&["seat", "address", "state"], 3, rows.collect());
+    let table = output::table(&["seat", "address", "link", "state"], 4, rows.collect());
     let answers = cluster.seats.iter().filter_map(|seat| Some(answers(&seat.name, seat.answers.as_ref()?)));
     let lines = std::iter::once(table).chain(answers).collect::<Vec<_>>().join("\n");
     format!("cluster {}, list {}: {epoch}\n{lines}", cluster.name, cluster.serial)
