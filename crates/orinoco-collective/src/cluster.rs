@@ -192,7 +192,7 @@ pub enum ClusterError {
         /// Names of the seats that the last attempt did not reach; empty if it failed for another reason.
         seats: Vec<String>,
         /// Reason of the last attempt.
-        why: JoinError,
+        why: Box<JoinError>,
         /// Time waited.
         waited: Duration,
     },
@@ -336,7 +336,7 @@ impl Cluster {
             _ => Vec::new(),
         };
         let seats = unreached.iter().map(|seat| self.list().seats[*seat].name.clone()).collect();
-        Err(ClusterError::Unconnected { seats, why, waited })
+        Err(ClusterError::Unconnected { seats, why: Box::new(why), waited })
     }
 
     /// Takes part in no epoch, and waits for none. An epoch's group that is still there goes on until another member fails.
