@@ -55,7 +55,7 @@ use operations::{
 use process::RankProcess;
 use segment::{LINE_BYTES, Piece, PieceCounts, RANKS_MAX, Segment};
 use sync::Ordering;
-use wait::{Awaited, Waiting, check_group, fail, raise};
+use wait::{Awaited, RunningOperation, Waiting, check_group, fail, raise};
 
 const _: () = assert!(RANKS_MAX <= VOTING_RANKS_MAX, "a bit of a notice for each rank");
 
@@ -97,6 +97,16 @@ pub struct ShmGroup {
 struct Unsettled {
     operation: u32,
     call: Call,
+}
+
+/// Step of an operation for which a rank waits.
+#[derive(Clone, Copy)]
+struct Step {
+    /// Number of the operation.
+    operation: u32,
+    /// Number of pieces that a rank has published then.
+    pieces: u32,
+    is_first: bool,
 }
 
 impl ShmGroup {
@@ -157,6 +167,7 @@ impl ShmGroup {
         let ranks = processes.len();
         let numbers = (0..ranks).map(|rank| segment.pulse(rank).process.load(Ordering::Relaxed));
         let cores = cores::count(numbers);
+        let waiting = Waiting::new(&segment, rank, processes, cores, settings, heartbeat.clock_ms());
         Self {
             segment,
             path: PathBuf::new(),
@@ -168,7 +179,7 @@ impl ShmGroup {
             exchanges: 0,
             messages: vec![PieceCounts::default(); ranks],
             single_copy_bytes: None,
-            waiting: Waiting::new(rank, processes, cores, settings, heartbeat.clock_ms()),
+            waiting,
             shrinking: None,
             _heartbeat: heartbeat,
         }
@@ -260,7 +271,8 @@ impl ShmGroup {
             // With a single piece there is nothing to overlap, and only those are waited for from whom this rank needs something.
             if piece > 0 {
                 let is_needed = |from| count > 1 || pieces.needs(self.rank, from);
-                self.wait_for(is_needed, operation, start.wrapping_add(piece), call, piece == 1)?;
+                let step = Step { operation, pieces: start.wrapping_add(piece), is_first: piece == 1 };
+                self.wait_for(is_needed, step, start.wrapping_add(count), call)?;
                 pieces.drain(piece - 1, &self.member(place(piece - 1)));
             }
         }
@@ -276,7 +288,8 @@ impl ShmGroup {
         match self.unsettled.take() {
             None => Ok(()),
             Some(Unsettled { operation, call }) => {
-                self.wait_for(|_| true, operation, self.published, call, true)
+                let step = Step { operation, pieces: self.published, is_first: true };
+                self.wait_for(|_| true, step, self.published, call)
             }
         }
     }
@@ -286,20 +299,21 @@ impl ShmGroup {
         Member { segment: &self.segment, rank: self.rank, ranks: self.ranks, place }
     }
 
-    /// Waits until the other ranks that are needed have published so many pieces, and compares their calls at the first.
+    /// Waits until the other ranks that are needed have come to a step, and compares their calls at the first. `last`: number of pieces
+    /// with which the operation ends.
     #[inline]
     fn wait_for(
         &self,
         is_needed: impl Fn(usize) -> bool,
-        operation: u32,
-        pieces: u32,
+        step: Step,
+        last: u32,
         call: Call,
-        is_first: bool,
     ) -> Result<(), CollectiveError> {
-        let segment = &*self.segment;
+        let (segment, Step { operation, pieces, is_first }) = (&*self.segment, step);
+        let running = RunningOperation { number: operation, pieces: last, is_needed: &is_needed };
         for rank in (0..self.ranks).filter(|rank| *rank != self.rank && is_needed(*rank)) {
             let line = segment.line(rank, operation);
-            self.waiting.wait(&Awaited { segment, rank, line, pieces, call })?;
+            self.waiting.wait(&Awaited { segment, rank, line, pieces, call, operation: Some(&running) })?;
             if is_first {
                 let theirs = Call::from_code(line.call.load(Ordering::Relaxed));
                 if theirs != call {

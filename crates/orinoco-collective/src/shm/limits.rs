@@ -58,7 +58,7 @@ impl ShmGroup {
         raise(segment.bare_line(self.rank, round), round);
         for rank in (0..self.ranks).filter(|rank| *rank != self.rank) {
             let line = segment.bare_line(rank, round);
-            self.waiting.wait(&Awaited { segment, rank, line, pieces: round, call })?;
+            self.waiting.wait(&Awaited { segment, rank, line, pieces: round, call, operation: None })?;
         }
         Ok(())
     }

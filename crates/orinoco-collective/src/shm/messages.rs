@@ -272,7 +272,7 @@ impl ShmGroup {
             SendState::Nothing | SendState::SomePieces => sent.wrapping_sub(MESSAGE_SLOTS as u32 - 1),
         };
         let line = &self.segment.pair(Way { from: self.rank, to: message.to }).taken;
-        Some(Awaited { segment: &self.segment, rank: message.to, line, pieces, call })
+        Some(Awaited { segment: &self.segment, rank: message.to, line, pieces, call, operation: None })
     }
 
     fn awaited_piece(&self, call: Call, message: &Receiving<'_>) -> Option<Awaited<'_>> {
@@ -281,6 +281,6 @@ impl ShmGroup {
         }
         let line = &self.segment.pair(Way { from: message.from, to: self.rank }).sent;
         let pieces = self.messages[message.from].taken.wrapping_add(1);
-        Some(Awaited { segment: &self.segment, rank: message.from, line, pieces, call })
+        Some(Awaited { segment: &self.segment, rank: message.from, line, pieces, call, operation: None })
     }
 }

@@ -11,7 +11,7 @@ use std::io;
 use super::segment::Piece;
 use super::sync::Ordering;
 use super::wait::{check_group, check_reads, fail, raise};
-use super::{Call, SINGLE_COPY_BYTES, SINGLE_COPY_BYTES_SHARED, ShmGroup, remote};
+use super::{Call, SINGLE_COPY_BYTES, SINGLE_COPY_BYTES_SHARED, ShmGroup, Step, remote};
 use crate::{CollectiveError, Communicator, Element, FailureCause, ReduceOp};
 
 /// Addresses of the vectors of all ranks, in an operation that has begun.
@@ -85,7 +85,8 @@ impl ShmGroup {
         line.call.store(call.code(), Ordering::Relaxed);
         self.published = self.published.wrapping_add(1);
         raise(line, self.published);
-        self.wait_for(|_| true, operation, self.published, call, true)?;
+        let step = Step { operation, pieces: self.published, is_first: true };
+        self.wait_for(|_| true, step, self.published.wrapping_add(1), call)?;
         let of_rank = |rank: usize| {
             let process = self.segment.pulse(rank).process.load(Ordering::Relaxed);
             (process, self.segment.read::<u64>(rank, place, 1)[0])
@@ -97,7 +98,8 @@ impl ShmGroup {
     fn pass(&mut self, vectors: &Vectors) -> Result<(), CollectiveError> {
         self.published = self.published.wrapping_add(1);
         raise(self.segment.line(self.rank, vectors.operation), self.published);
-        self.wait_for(|_| true, vectors.operation, self.published, vectors.call, false)?;
+        let step = Step { operation: vectors.operation, pieces: self.published, is_first: false };
+        self.wait_for(|_| true, step, self.published, vectors.call)?;
         // A rank that was stopped may come here after the others have given it up, and have changed what it read.
         check_reads(&self.segment, vectors.call)
     }

@@ -1,7 +1,7 @@
 //! Waiting for another rank's flag: first look again and again, then give way, then sleep.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, fence};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use super::Settings;
@@ -32,6 +32,11 @@ const YIELD_TIME: Duration = Duration::from_millis(20);
 const _: () = assert!(YIELDS_UNTIMED <= YIELDS_SHARED, "they are a part of them");
 /// Longest sleep. A rank that raises its flag just as another goes to sleep may miss it, and then this is the delay.
 const SLEEP: Duration = Duration::from_millis(1);
+/// Longest time between two looks at ranks that are not awaited. A look asks the kernel about each of their processes.
+const OTHERS_EVERY: Duration = Duration::from_millis(10);
+/// Looks at them in the time after which a rank counts as dead: if this rank looks too seldom, it takes itself for the one that was
+/// stopped.
+const OTHERS_LOOKS: u32 = 8;
 
 /// Bounds of this rank's waits.
 pub(super) struct Waiting {
@@ -41,6 +46,10 @@ pub(super) struct Waiting {
     settings: Settings,
     /// By rank.
     processes: Vec<RankProcess>,
+    /// Watches of long waits, by rank. They are kept from one wait to the next: a rank that is silent is noticed as soon if others
+    /// are awaited one after the other meanwhile.
+    watches: Mutex<Vec<Watch>>,
+    rank: usize,
     /// Time of this rank's last sign of life, in ms.
     clock_ms: Arc<AtomicU64>,
     pub(super) recorder: Recorder,
@@ -55,6 +64,24 @@ pub(super) struct Awaited<'a> {
     /// Number of pieces that it must have published.
     pub(super) pieces: u32,
     pub(super) call: Call,
+    /// Operation of all ranks in which it is awaited, if it is in one.
+    pub(super) operation: Option<&'a RunningOperation<'a>>,
+}
+
+/// Operation of all ranks that is under way.
+pub(super) struct RunningOperation<'a> {
+    pub(super) number: u32,
+    /// Number of pieces that a rank has published once it has done its part.
+    pub(super) pieces: u32,
+    /// Whether this rank needs something from a rank.
+    pub(super) is_needed: &'a dyn Fn(usize) -> bool,
+}
+
+impl RunningOperation<'_> {
+    /// Whether a rank has published all of its pieces: nobody waits for it in this operation.
+    fn is_done_by(&self, segment: &Segment, rank: usize) -> bool {
+        has_reached(segment.line(rank, self.number).flag.load(Ordering::Acquire), self.pieces)
+    }
 }
 
 impl Awaited<'_> {
@@ -73,6 +100,7 @@ fn has_reached(count: u32, wanted: u32) -> bool {
 impl Waiting {
     /// Bounds of a rank whose group has these processes on so many cores.
     pub(super) fn new(
+        segment: &Segment,
         rank: usize,
         processes: Vec<RankProcess>,
         cores: usize,
@@ -82,7 +110,12 @@ impl Waiting {
         let ranks = processes.len();
         let shares_cores = ranks > cores;
         let rests = !shares_cores && arm::can_rest();
-        Self { shares_cores, rests, settings, processes, clock_ms, recorder: Recorder::new(rank, ranks) }
+        let now = Ticks::now();
+        let watch =
+            |(rank, process): (usize, &RankProcess)| Watch::new(process.clone(), segment.pulse(rank), now);
+        let watches = Mutex::new(processes.iter().enumerate().map(watch).collect());
+        let recorder = Recorder::new(rank, ranks);
+        Self { shares_cores, rests, settings, processes, watches, rank, clock_ms, recorder }
     }
 
     /// Time since the group was joined, in ms, without a look at the clock: that of the last sign of life.
@@ -204,14 +237,48 @@ impl Waiting {
     }
 
     fn sleep_until_any(&self, awaited: &[&Awaited<'_>], start: Ticks) -> Result<(), CollectiveError> {
-        let now = Ticks::now();
-        let watch = |of: &&Awaited<'_>| self.watch(of.segment, of.rank, now);
-        let mut watches: Vec<Watch> = awaited.iter().map(watch).collect();
+        let mut watches = self.watches.lock().unwrap_or_else(PoisonError::into_inner);
+        let others_every = OTHERS_EVERY.min(self.settings.silence / OTHERS_LOOKS);
+        let mut looked_at_others = Ticks::now();
         while !awaited.iter().any(|awaited| awaited.has_come()) {
             sleep_until_raised(awaited[0]);
             let now = Ticks::now();
-            for (awaited, watch) in awaited.iter().zip(&mut watches) {
-                self.check(awaited, watch, start, now)?;
+            if now.since(looked_at_others) >= others_every {
+                looked_at_others = now;
+                self.check_others(awaited, &mut watches, now)?;
+            }
+            for awaited in awaited {
+                self.check(awaited, &mut watches[awaited.rank], start, now)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Fails if a rank that is not awaited now has failed. The group has failed with it, however long the awaited ones take.
+    fn check_others(
+        &self,
+        awaited: &[&Awaited<'_>],
+        watches: &mut [Watch],
+        now: Ticks,
+    ) -> Result<(), CollectiveError> {
+        let Awaited { segment, call, operation, .. } = *awaited[0];
+        let is_done_by = |rank| operation.is_some_and(|operation| operation.is_done_by(segment, rank));
+        for (rank, watch) in watches.iter_mut().enumerate() {
+            let is_awaited = awaited.iter().any(|awaited| awaited.rank == rank);
+            if rank == self.rank || is_awaited || is_done_by(rank) {
+                continue;
+            }
+            let cause = match watch.absence(segment.pulse(rank), now, self.settings.silence) {
+                // It may leave if this rank needs nothing of it.
+                Some(FailureCause::Left) => operation
+                    .is_some_and(|operation| (operation.is_needed)(rank))
+                    .then_some(FailureCause::Left),
+                cause => cause,
+            };
+            // It may have done its part just before it left or ended.
+            if let Some(cause) = cause.filter(|_| !is_done_by(rank)) {
+                fail(segment, rank, cause);
+                return check_group(segment, call);
             }
         }
         Ok(())

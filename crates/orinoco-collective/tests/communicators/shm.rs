@@ -1,11 +1,16 @@
 //! Shared memory: the parts of its own.
 
-use std::process::{Command, Stdio};
+#![expect(clippy::disallowed_methods, reason = "the tests measure how soon real ranks return")]
+
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Barrier, Mutex};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use orinoco_collective::{CollectiveError, Communicator, FailureCause, ReduceOp, Settings, ShmGroup};
+use rustix::process::{Pid, Signal, getpid, kill_process};
 
 use crate::{Times, name, run};
 
@@ -92,13 +97,18 @@ fn last_rank() {
     }
 }
 
+/// Starts rank 2 of a test in a process of its own.
+fn start_last_rank(test: &str, path: &Path) -> Child {
+    let mut last = Command::new(std::env::current_exe().expect("this program"));
+    last.args(["--exact", test]).env(LAST_RANK, path);
+    last.stdout(Stdio::null()).spawn().expect("it starts")
+}
+
 /// The end of a process is noticed by itself, in an operation and while a smaller group is made.
 #[test]
 fn a_rank_that_is_killed_is_not_waited_for_until_it_is_silent() {
     let path = name();
-    let mut last = Command::new(std::env::current_exe().unwrap());
-    last.args(["--exact", "shm::last_rank"]).env(LAST_RANK, &path);
-    let (last, is_killed) = (Mutex::new(last.stdout(Stdio::null()).spawn().unwrap()), Barrier::new(2));
+    let (last, is_killed) = (Mutex::new(start_last_rank("shm::last_rank", &path)), Barrier::new(2));
     let body = |rank: usize| {
         let mut group = ShmGroup::join(&path, rank, 3, LONG).unwrap();
         group.barrier().unwrap();
@@ -123,4 +133,132 @@ fn a_rank_that_is_killed_is_not_waited_for_until_it_is_silent() {
     });
     last.lock().unwrap().wait().unwrap();
     assert_eq!(sums, [3, 3]);
+}
+
+/// Longest time until a rank that has failed is reported. A rank that computes is waited for much longer.
+const REPORT_MAX: Duration = Duration::from_secs(20);
+
+/// Ranks wait for rank 1, which computes, while the process of rank 2 is killed or stopped: that one is named, and soon.
+#[test]
+fn a_rank_that_fails_while_another_one_computes_is_named() {
+    type Operate = fn(&mut ShmGroup) -> Result<(), CollectiveError>;
+    let calls: [Operate; 4] = [
+        |group| group.all_reduce(ReduceOp::Sum, &mut [1.0f32; 5]),
+        |group| group.all_reduce(ReduceOp::Sum, &mut vec![1.0f32; 100_000]),
+        // Nothing is needed of rank 2.
+        |group| group.broadcast(1, &mut [1.0f32; 5]),
+        |group| group.recv(1, &mut [1.0f32; 5]),
+    ];
+    let silence = Duration::from_secs(1);
+    for (signal, silence) in [(Signal::KILL, LONG.silence), (Signal::STOP, silence)] {
+        for (number, call) in calls.into_iter().enumerate() {
+            let path = name();
+            let mut last = start_last_rank("shm::last_rank", &path);
+            let (reported, is_reported) = channel::<()>();
+            let settings = Settings { silence, ..LONG };
+            let join = |rank: usize| {
+                let mut group = ShmGroup::join(&path, rank, 3, settings).expect("all join");
+                group.barrier().expect("all call it");
+                group
+            };
+            thread::scope(|scope| {
+                scope.spawn(move || {
+                    let mut group = join(1);
+                    // It computes until the others know.
+                    let never_sent = is_reported.recv_timeout(2 * REPORT_MAX).expect_err("nothing is sent");
+                    assert_eq!(never_sent, RecvTimeoutError::Disconnected, "call {number}");
+                    group.barrier().expect_err("the group has failed");
+                });
+                let mut group = join(0);
+                kill_process(Pid::from_child(&last), signal).expect("it is there");
+                let start = Instant::now();
+                let error = call(&mut group).expect_err("a rank has failed");
+                let waited = start.elapsed();
+                drop(reported);
+                let CollectiveError::EpochFailed { rank: 2, cause, .. } = error else { panic!("{error}") };
+                let is_right = match signal {
+                    Signal::KILL => cause == FailureCause::Ended,
+                    _ => matches!(cause, FailureCause::Silent(_)),
+                };
+                assert!(is_right && waited < REPORT_MAX, "call {number}: {error} after {waited:?}");
+            });
+            last.kill().expect("it is ours");
+            last.wait().expect("it ends");
+        }
+    }
+}
+
+/// A rank that leaves without a call of which all need something is named while another one computes.
+#[test]
+fn a_rank_that_leaves_while_another_one_computes_is_named() {
+    let (reported, is_reported) = (Barrier::new(2), Barrier::new(2));
+    run(&crate::on_shm::KIND, 3, Times::of_a_busy_machine(), |mut group| match group.rank() {
+        2 => {}
+        1 => {
+            reported.wait();
+            group.barrier().expect_err("the group has failed");
+            is_reported.wait();
+        }
+        _ => {
+            let error = group.barrier().expect_err("rank 2 has left");
+            let CollectiveError::EpochFailed { rank: 2, cause: FailureCause::Left, .. } = error else {
+                panic!("{error}")
+            };
+            reported.wait();
+            is_reported.wait();
+        }
+    });
+}
+
+/// Time for which a rank computes: much longer than others wait before they look at all ranks.
+const COMPUTES: Duration = Duration::from_millis(300);
+
+/// Rank 2 of the next test in a process of its own, if it is one: it is killed when it has done its part.
+#[test]
+fn last_rank_that_does_its_part() {
+    let Some(path) = std::env::var_os(LAST_RANK) else { return };
+    let mut group = ShmGroup::join(path.as_ref(), 2, 3, LONG).expect("all join");
+    group.reduce(ReduceOp::Sum, 0, &[4u32], &mut [0]).expect("it waits for nobody");
+    kill_process(getpid(), Signal::KILL).expect("a process may kill itself");
+}
+
+/// The root of a reduction waits for rank 1, and rank 2 is gone after it has done its part.
+#[test]
+fn a_rank_that_has_done_its_part_may_be_gone_while_others_compute() {
+    let path = name();
+    let mut last = start_last_rank("shm::last_rank_that_does_its_part", &path);
+    let body = |rank: usize| {
+        let mut group = ShmGroup::join(&path, rank, 3, LONG).expect("all join");
+        if rank == 1 {
+            thread::sleep(COMPUTES);
+        }
+        let mut sum = [0u32];
+        group.reduce(ReduceOp::Sum, 0, &[1 << rank], &mut sum).expect("all have done their part");
+        sum[0]
+    };
+    let sum = thread::scope(|scope| {
+        scope.spawn(|| body(1));
+        body(0)
+    });
+    last.wait().expect("it ends");
+    assert_eq!(sum, 7);
+
+    let sums = run(&crate::on_shm::KIND, 3, Times::of_a_busy_machine(), |mut group| {
+        if group.rank() == 1 {
+            thread::sleep(COMPUTES);
+        }
+        let mut sum = [0u32];
+        group.reduce(ReduceOp::Sum, 0, &[1 << group.rank()], &mut sum).expect("all do their part");
+        // What a rank sends before it leaves is not lost, and nobody needs it to stay.
+        match group.rank() {
+            0 => group.recv(1, &mut sum).expect("rank 1 sends"),
+            1 => {
+                thread::sleep(COMPUTES);
+                group.send(0, &[8u32]).expect("rank 0 receives");
+            }
+            _ => {}
+        }
+        sum[0]
+    });
+    assert_eq!(sums[0], 8);
 }
