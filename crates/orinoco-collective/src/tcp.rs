@@ -100,10 +100,14 @@ impl TcpGroup {
     /// ranks: make it once, and use it again and again.
     ///
     /// # Errors
-    /// If this group has failed, or if the ranks of the new group cannot join it (see [`TcpGroup::join`]).
+    /// If this group has failed, if a rank of the new group fails before all have joined it, or if they cannot join it (see
+    /// [`TcpGroup::join`]).
     pub fn split(&mut self, color: Option<u32>, key: i32) -> Result<Option<Self>, JoinError> {
         let (settings, contacts) = (self.settings(), self.transport().contacts.clone());
-        let Some((joined, rank)) = contacts.divide(self, color, key, &settings)? else { return Ok(None) };
+        let pulse = Arc::clone(self.transport().pulse());
+        let Some((joined, rank)) = contacts.divide(self, &pulse, color, key, &settings)? else {
+            return Ok(None);
+        };
         Self::of(joined, rank, EPOCH, settings).map(Some)
     }
 }

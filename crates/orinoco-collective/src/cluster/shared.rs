@@ -115,7 +115,7 @@ impl Shared {
             },
             deadline,
             start: Ticks::now(),
-            interrupt: None,
+            give_up: None,
         }
     }
 

@@ -1,25 +1,37 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::Arc;
+use std::time::Duration;
 
 use zeroize::Zeroizing;
 
 use super::connection::Connection;
-use super::join::{Joined, Listed, PeerLinks, Place, Route, SharedPlace, check_capability, join_listed};
+use super::join::{
+    GiveUp, Joined, Listed, PeerLinks, Place, Route, SharedPlace, check_capability, join_listed,
+};
 use super::lobby::{Door, Lobby};
 use super::offer::{Capabilities, Capability};
 use super::program_port::ProgramPort;
+use super::pulse::Pulse;
 use super::rendezvous::{decode, directory_bytes, encode};
 use super::target::Target;
+use crate::caller::Caller;
+use crate::clock::{Ticks, pause};
 use crate::message::{MessageSettings, Survivor, Survivors};
 use crate::security::{GroupKey, KEY_DIGITS, Keys};
 use crate::split::{Member, divide};
-use crate::{Communicator, JoinError, KeyError};
+use crate::{CollectiveError, Communicator, FailureCause, JoinError, KeyError};
 
 /// Offer of a rank: its address, a number, and a key as text. Of the new group's rank 0, number and key are those of the group. Where
 /// ranks share the ports of daemons, each is found by its own number.
 const ADDRESS_BYTES: usize = directory_bytes(1);
 const NUMBER_BYTES: usize = 4;
 const OFFER_BYTES: usize = ADDRESS_BYTES + NUMBER_BYTES + KEY_DIGITS;
+
+/// Time after a connection broke in which the parent learns that the other rank is lost: it has other connections, and a thread that
+/// reads them.
+const VERDICT: Duration = Duration::from_millis(200);
+/// Period in which the parent is asked.
+const ASK_EVERY: Duration = Duration::from_millis(5);
 
 /// Keys and addresses with which a rank connects with the others of its group again, for groups that are split off.
 #[derive(Clone)]
@@ -54,11 +66,12 @@ impl Contacts {
         check_capability(&self.capabilities, needed)
     }
 
-    /// Divides a group, whose contacts these are, into new ones. Connects this rank with the others of its new group, and returns its
-    /// number there; `None` if it has no colour.
-    pub(crate) fn divide(
+    /// Divides a group, whose contacts and pulse these are, into new ones. Connects this rank with the others of its new group, unless
+    /// one of them is lost, and returns its number there; `None` if it has no colour.
+    pub(super) fn divide(
         &self,
         parent: &mut impl Communicator,
+        pulse: &Arc<Pulse>,
         color: Option<u32>,
         key: i32,
         settings: &MessageSettings,
@@ -86,7 +99,24 @@ impl Contacts {
         let place = self.place_among(&routes);
         let mut lobby = Lobby::new(door, keys.clone()).map_err(JoinError::System)?;
         let listed = Listed { place, routes, rank: part.rank, keys, number };
-        Ok(Some((join_listed(&mut lobby, listed, settings, None)?, part.rank)))
+        let loss = Loss {
+            pulse: Arc::clone(pulse),
+            members: part.members.iter().map(|member| member.rank).collect(),
+        };
+        let loss = Arc::new(loss);
+        let is_lost = Arc::clone(&loss);
+        let give_up = Some(GiveUp::OnLoss(Arc::new(move || is_lost.find().is_some())));
+        let joined = join_listed(&mut lobby, listed, settings, give_up).map_err(|why| {
+            match loss.explain(&why) {
+                None => why,
+                Some((rank, cause)) => {
+                    // They wait for one another, as at a barrier.
+                    let call = Caller { rank: own, ranks: parent.ranks() }.barrier();
+                    JoinError::Split(CollectiveError::EpochFailed { epoch: pulse.epoch(), rank, cause, call })
+                }
+            }
+        });
+        Ok(Some((joined?, part.rank)))
     }
 
     /// Keys of a group of these ranks. A group key stays the same.
@@ -151,6 +181,40 @@ impl Contacts {
     }
 }
 
+/// Loss of a rank of a new group, as the parent knows it.
+struct Loss {
+    pulse: Arc<Pulse>,
+    /// Ranks of the new group, by their numbers in the parent.
+    members: Vec<usize>,
+}
+
+impl Loss {
+    /// Returns a member that is lost. One that has left the parent in order may have joined the new group before.
+    fn find(&self) -> Option<(usize, FailureCause)> {
+        let is_loss = |cause: &FailureCause| cause.is_absence() && *cause != FailureCause::Left;
+        self.pulse.health(|health| {
+            self.members.iter().find_map(|rank| Some((*rank, health.lost(*rank).filter(is_loss)?)))
+        })
+    }
+
+    /// Returns the member whose loss is the reason of an error.
+    fn explain(&self, error: &JoinError) -> Option<(usize, FailureCause)> {
+        let time = match error {
+            JoinError::Missing { .. } => Duration::ZERO,
+            JoinError::NoRank { .. } | JoinError::Broken { .. } => VERDICT,
+            _ => return None,
+        };
+        let start = Ticks::now();
+        loop {
+            let found = self.find();
+            if found.is_some() || Ticks::now().since(start) >= time {
+                return found;
+            }
+            pause(ASK_EVERY);
+        }
+    }
+}
+
 /// The number that a rank has offered.
 fn number_of(member: &Member<OFFER_BYTES>) -> u32 {
     let bytes = member.offer[ADDRESS_BYTES..].first_chunk().expect("a number");
@@ -194,6 +258,75 @@ fn open_door(
             let port = ProgramPort::open(&shared.socket, target, settings.deadline)?;
             // The others know the daemon's address already.
             Ok((Door::Shared(port), SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0))))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsString;
+    use std::path::PathBuf;
+    use std::process::{Command, Stdio};
+
+    use rustix::process::{Signal, getpid, kill_process};
+
+    use super::*;
+    use crate::{Rendezvous, Security, TcpGroup, TcpSettings};
+
+    /// Variable of the environment for the last rank: the file, and its key.
+    const LAST_RANK: &str = "ORINOCO_TEST_RANK_THAT_DIVIDES_OVER_TCP";
+    /// No rank becomes silent or late within the test: the cause would be another one.
+    const LONG: Duration = Duration::from_secs(60);
+    const RANKS: usize = 3;
+
+    fn join(path: &str, rank: usize) -> TcpGroup {
+        let messages = MessageSettings { deadline: LONG, silence: LONG, ..MessageSettings::default() };
+        let settings = TcpSettings { security: Security::FileKey, messages };
+        TcpGroup::join(&Rendezvous::File(PathBuf::from(path)), rank, RANKS, settings).expect("all join")
+    }
+
+    /// Rank 2 of the next test in a process of its own, if it is one: it is killed when the new group is agreed upon.
+    #[test]
+    fn last_rank() {
+        let Some(text) = std::env::var_os(LAST_RANK).and_then(|text| text.into_string().ok()) else {
+            return;
+        };
+        let (path, key) = text.split_once('=').expect("a file and a key");
+        let mut group = join(path, 2);
+        let (settings, contacts) = (group.settings(), group.transport().contacts.clone());
+        let prepare = || prepare(&contacts.place, &contacts.keys, &settings);
+        let divided = divide(&mut group, Some(0), key.parse().expect("a key"), prepare);
+        divided.expect("all choose").expect("a part");
+        kill_process(getpid(), Signal::KILL).expect("a process may kill itself");
+    }
+
+    #[test]
+    fn a_rank_that_ends_before_it_has_joined_the_new_group_is_not_waited_for() {
+        // Higher ranks connect to lower ones.
+        for key in [-1, 1, 3] {
+            let path = format!("/dev/shm/orinoco-test-split-tcp-{}-{key}", std::process::id());
+            let mut last = Command::new(std::env::current_exe().expect("this program"));
+            last.args(["--exact", "tcp::contacts::tests::last_rank"]);
+            last.env(LAST_RANK, OsString::from(format!("{path}={key}")));
+            let mut last = last.stdout(Stdio::null()).spawn().expect("it starts");
+            let start = Ticks::now();
+            let split = |rank: usize| {
+                let mut group = join(&path, rank);
+                let key = i32::try_from(2 * rank).expect("few ranks");
+                group.split(Some(0), key).err().expect("the last rank has ended")
+            };
+            let errors = std::thread::scope(|scope| {
+                let ranks = [0, 1].map(|rank| scope.spawn(move || split(rank)));
+                ranks.map(|rank| rank.join().expect("no panic"))
+            });
+            last.wait().expect("it has ended");
+            for error in errors {
+                let JoinError::Split(CollectiveError::EpochFailed { rank, cause, .. }) = error else {
+                    panic!("{error}")
+                };
+                assert_eq!((rank, cause), (2, FailureCause::Ended), "key {key}");
+            }
+            assert!(Ticks::now().since(start) < LONG / 2, "key {key}");
         }
     }
 }

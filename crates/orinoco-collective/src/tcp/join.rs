@@ -184,11 +184,26 @@ pub(super) struct Listed {
 /// Tells whether ranks are not to be connected any more.
 pub(crate) type Interrupt = Arc<dyn Fn() -> bool + Send + Sync>;
 
+/// Reason for which a rank stops connecting with others before its deadline.
+pub(crate) enum GiveUp {
+    /// The ranks turn out to be others. Until then, ranks that refuse this one are waited for, too: they may not know of the group yet.
+    OnOtherRanks(Interrupt),
+    /// A rank is lost. All know of the group, so a refusal is final.
+    OnLoss(Interrupt),
+}
+
+impl GiveUp {
+    fn is_due(&self) -> bool {
+        let (Self::OnOtherRanks(interrupt) | Self::OnLoss(interrupt)) = self;
+        interrupt()
+    }
+}
+
 /// Time between two attempts to connect, and between two looks for a file.
 const RETRY: Duration = Duration::from_millis(5);
 /// Longest time for one attempt to connect.
 const ATTEMPT: Duration = Duration::from_secs(5);
-/// Longest time for one attempt, and longest wait, of a rank that may be interrupted.
+/// Longest time for one attempt, and longest wait, of a rank that may give up before its deadline.
 const ATTEMPT_SHORT: Duration = Duration::from_millis(500);
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// Time between two attempts to reach a program through its daemon, at first and at most. Each is a whole connection.
@@ -234,7 +249,7 @@ pub(super) fn join_with(
         cluster: ClusterHello::default(),
         deadline: settings.messages.deadline,
         start: Ticks::now(),
-        interrupt: None,
+        give_up: None,
     };
     let is_file = matches!(rendezvous, Rendezvous::File(_));
     match &settings.security {
@@ -289,13 +304,12 @@ fn ips(routes: &[Route]) -> Vec<IpAddr> {
     routes.iter().map(|route| route.address.ip()).collect()
 }
 
-/// Connects with the other ranks, whose connections come to a lobby. A rank that may be interrupted also waits for ranks that refuse it
-/// so far: they may not know of the group yet.
+/// Connects with the other ranks, whose connections come to a lobby, until it is time to give up.
 pub(super) fn join_listed(
     lobby: &mut Lobby,
     listed: Listed,
     messages: &MessageSettings,
-    interrupt: Option<Interrupt>,
+    give_up: Option<GiveUp>,
 ) -> Result<Joined, JoinError> {
     let Listed { place, routes, rank, keys, number } = listed;
     lobby.set_keys(keys.clone());
@@ -310,7 +324,7 @@ pub(super) fn join_listed(
         cluster: ClusterHello::default(),
         deadline: messages.deadline,
         start: Ticks::now(),
-        interrupt,
+        give_up,
     };
     routes.iter().try_for_each(|route| attempt.check(&route.address))?;
     let links = attempt.connect_all(lobby, &routes)?;
@@ -370,16 +384,21 @@ pub(crate) struct JoinAttempt {
     pub(crate) cluster: ClusterHello,
     pub(crate) deadline: Duration,
     pub(crate) start: Ticks,
-    /// Ends the waits of a rank that may be interrupted.
-    pub(crate) interrupt: Option<Interrupt>,
+    /// Ends the waits before the deadline.
+    pub(crate) give_up: Option<GiveUp>,
 }
 
 impl JoinAttempt {
     pub(crate) fn rest(&self) -> Duration {
-        match &self.interrupt {
-            Some(is_interrupted) if is_interrupted() => Duration::ZERO,
+        match &self.give_up {
+            Some(give_up) if give_up.is_due() => Duration::ZERO,
             _ => self.deadline.saturating_sub(Ticks::now().since(self.start)),
         }
+    }
+
+    /// Whether the ranks may turn out to be others.
+    fn ranks_may_change(&self) -> bool {
+        matches!(self.give_up, Some(GiveUp::OnOtherRanks(_)))
     }
 
     /// Without keys, only addresses of this machine are accepted.
@@ -574,7 +593,7 @@ impl JoinAttempt {
         Ok(links)
     }
 
-    /// The next connection that a lobby accepts, if one comes in time. A rank that may be interrupted gives up if a connection with
+    /// The next connection that a lobby accepts, if one comes in time. If the ranks may change, this one gives up if a connection with
     /// another rank breaks: that one begins again.
     fn next_guest(
         &self,
@@ -583,13 +602,14 @@ impl JoinAttempt {
         answer: impl Fn(&Hello) -> Answer,
     ) -> Option<(Connection, Hello)> {
         let own = self.hello(Use::Notices, 0, 0);
-        if self.interrupt.is_none() {
+        if self.give_up.is_none() {
             return lobby.next(self.rest(), &own, answer);
         }
         loop {
             let rest = self.rest();
             let guest = lobby.next(rest.min(LOOK_EVERY), &own, &answer);
-            if guest.is_some() || rest.is_zero() || links.iter().any(PeerLinks::is_broken) {
+            let is_over = || self.ranks_may_change() && links.iter().any(PeerLinks::is_broken);
+            if guest.is_some() || rest.is_zero() || is_over() {
                 return guest;
             }
         }
@@ -617,7 +637,7 @@ impl JoinAttempt {
         earlier: &PeerLinks,
     ) -> Result<Connection, JoinError> {
         let (address, hello) = (route.address, self.hello(purpose, rank, number));
-        if route.target.is_none() && self.interrupt.is_none() {
+        if route.target.is_none() && !self.ranks_may_change() {
             return self.greet_again(self.connect(rank, address)?, rank, route, hello, earlier);
         }
         let mut retry = PROGRAM_RETRY;
@@ -626,7 +646,7 @@ impl JoinAttempt {
             match connection.and_then(|connection| self.greet(connection, rank, route, hello)) {
                 // The program has not registered with its daemon yet, or has just ended.
                 Err(JoinError::Missing { .. } | JoinError::NoRank { .. } | JoinError::Broken { .. }) => {}
-                Err(JoinError::Refused { .. } | JoinError::Untrusted { .. }) if self.interrupt.is_some() => {}
+                Err(JoinError::Refused { .. } | JoinError::Untrusted { .. }) if self.ranks_may_change() => {}
                 other => return other,
             }
             if earlier.is_broken() {
@@ -689,7 +709,7 @@ impl JoinAttempt {
     }
 
     fn reach(&self, address: SocketAddr) -> io::Result<TcpStream> {
-        let longest = if self.interrupt.is_some() { ATTEMPT_SHORT } else { ATTEMPT };
+        let longest = if self.give_up.is_some() { ATTEMPT_SHORT } else { ATTEMPT };
         let time = self.rest().min(longest);
         if time.is_zero() {
             return Err(ErrorKind::TimedOut.into());

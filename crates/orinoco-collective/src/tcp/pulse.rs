@@ -64,6 +64,11 @@ impl Pulse {
         Ok(pulse)
     }
 
+    /// Membership of which the notices are.
+    pub(super) fn epoch(&self) -> u32 {
+        self.epoch
+    }
+
     /// Whether all ranks choose algorithms by the machines on which ranks are.
     pub(crate) fn has_machines(&self) -> bool {
         self.has_machines

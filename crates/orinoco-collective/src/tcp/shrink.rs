@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::contacts::Contacts;
 use super::hello::EPOCH;
-use super::join::{Interrupt, Joined, join_listed};
+use super::join::{GiveUp, Interrupt, Joined, join_listed};
 use super::lobby::Lobby;
 use super::offer::Capability;
 use super::pulse::Pulse;
@@ -216,7 +216,8 @@ impl<'g> ShrinkCall<'g> {
         let interrupt: Interrupt = Arc::new(is_over);
         let listed = self.contacts.listed(self.rank, &survivors);
         let settings = MessageSettings { deadline: rest, ..self.settings };
-        match join_listed(&mut self.lobby, listed, &settings, Some(Arc::clone(&interrupt))) {
+        let give_up = Some(GiveUp::OnOtherRanks(Arc::clone(&interrupt)));
+        match join_listed(&mut self.lobby, listed, &settings, give_up) {
             Ok(joined) => {
                 if self.pulse.health(|health| health.connect_shrunk(&survivors)) {
                     self.broken = vec![None; joined.links.len()];
