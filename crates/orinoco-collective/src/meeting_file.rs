@@ -88,9 +88,20 @@ pub(crate) fn find(path: &Path, is_meeting: impl Fn(&File) -> bool) -> Result<Op
 /// Opens a file that only this user can have made, to read and write. In a folder to which all can write, such as `/dev/shm`, another
 /// user may be there first: with a file of his own, or with a link to one of this user's.
 fn open(path: &Path) -> Result<File, JoinError> {
+    let file = open_no_link(path)?;
+    check_owner(&file, path)?;
+    Ok(file)
+}
+
+/// Opens a file to read and write. A link is refused.
+pub(crate) fn open_no_link(path: &Path) -> Result<File, JoinError> {
     let mut options = OpenOptions::new();
     let options = options.read(true).write(true).custom_flags(libc::O_NOFOLLOW);
-    let file = options.open(path).map_err(|source| fault("opening", path, source))?;
+    options.open(path).map_err(|source| fault("opening", path, source))
+}
+
+/// Refuses a file that another user may have made, or can write to.
+pub(crate) fn check_owner(file: &File, path: &Path) -> Result<(), JoinError> {
     let found = file.metadata().map_err(|source| fault("opening", path, source))?;
     let untrusted = |why: String| Err(JoinError::UntrustedFile { path: path.to_owned(), why });
     let user = rustix::process::geteuid().as_raw();
@@ -100,7 +111,7 @@ fn open(path: &Path) -> Result<File, JoinError> {
     if found.mode() & WRITABLE_BY_OTHERS != 0 {
         return untrusted(format!("other users can write to it (mode {:04o})", found.mode() & 0o7777));
     }
-    Ok(file)
+    Ok(())
 }
 
 /// Removes a file whose rank 0 was killed. The lock on its folder keeps others from doing the same meanwhile: they would remove the

@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::Duration;
 
-use rustix::fs::{FallocateFlags, fallocate, fstat, fstatfs, stat};
+use rustix::fs::{FallocateFlags, StatFs, fallocate, fstat, fstatfs, stat, statfs};
 use rustix::io::{Errno, retry_on_intr};
 
 use super::layout::{Layout, MAGIC};
@@ -16,6 +16,7 @@ use super::settings::PcieSettings;
 use super::window::Window;
 use super::window_ring::Rings;
 use crate::clock::{Ticks, pause};
+use crate::meeting_file::{check_owner, open_no_link};
 use crate::message::MessageSettings;
 use crate::publish::{fault, publish};
 use crate::security::{KeyError, Keys};
@@ -26,6 +27,8 @@ use crate::{JoinError, Security};
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 /// `SYSFS_MAGIC` of statfs(2): the file system with the resources of PCI devices.
 const SYSFS: i64 = 0x6265_6572;
+/// `PROC_SUPER_MAGIC` of statfs(2): the file system with the descriptors of processes.
+const PROCFS: i64 = 0x9fa0;
 /// Time after which a rank 0 that has given a window up counts as missing, too: it would have made another one.
 const NEW_WINDOW_MAX: Duration = Duration::from_secs(1);
 /// Bytes at the beginning of a file by which it is known. Other ranks may write behind them before rank 0 does.
@@ -125,7 +128,7 @@ fn nonce() -> Result<u64, JoinError> {
 fn open_or_make(path: &Path, ranks: usize) -> Result<(File, bool), JoinError> {
     match open(path) {
         Ok(file) => Ok((file, false)),
-        Err(source) if source.kind() == ErrorKind::NotFound => {
+        Err(JoinError::File { source, .. }) if source.kind() == ErrorKind::NotFound => {
             let made = publish(path, |file| {
                 let bytes = Layout::of_file(ranks).bytes();
                 file.set_len(bytes as u64)?;
@@ -135,7 +138,7 @@ fn open_or_make(path: &Path, ranks: usize) -> Result<(File, bool), JoinError> {
             })?;
             Ok((made, true))
         }
-        Err(source) => Err(fault("opening", path, source)),
+        Err(error) => Err(error),
     }
 }
 
@@ -145,10 +148,8 @@ fn find(path: &Path, awaited: &[usize], start: Ticks, deadline: Duration) -> Res
     loop {
         match open(path) {
             Ok(file) => return Ok(file),
-            Err(source) if source.kind() != ErrorKind::NotFound => {
-                return Err(fault("opening", path, source));
-            }
-            Err(_) => {}
+            Err(JoinError::File { source, .. }) if source.kind() == ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
         }
         let waited = Ticks::now().since(start);
         if waited >= deadline {
@@ -162,16 +163,42 @@ fn find(path: &Path, awaited: &[usize], start: Ticks, deadline: Duration) -> Res
     }
 }
 
-/// Opens a window to read and write. It is never truncated.
-fn open(path: &Path) -> io::Result<File> {
-    OpenOptions::new().read(true).write(true).open(path)
+/// Opens a window to read and write. It is never truncated. A file must be one that only this user can have made; a device, and the
+/// resource of one, belong to whom the system gives them.
+fn open(path: &Path) -> Result<File, JoinError> {
+    let opening = |source| fault("opening", path, source);
+    if is_descriptor(path) {
+        return OpenOptions::new().read(true).write(true).open(path).map_err(opening);
+    }
+    let file = open_no_link(path)?;
+    let is_device = !file.metadata().map_err(opening)?.is_file();
+    if !is_device && !is_sysfs(&file, path)? {
+        check_owner(&file, path)?;
+    }
+    Ok(file)
+}
+
+/// Whether a path is a descriptor that a process holds (`/proc/*/fd`), such as that of a file in memory. It is a link that nobody else can
+/// make.
+fn is_descriptor(path: &Path) -> bool {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    folder.is_some_and(|folder| statfs(folder).is_ok_and(|system| kind(&system) == PROCFS))
+}
+
+/// Whether a file is the resource of a PCI device.
+fn is_sysfs(file: &File, path: &Path) -> Result<bool, JoinError> {
+    let system = fstatfs(file).map_err(|source| fault("opening", path, source.into()))?;
+    Ok(kind(&system) == SYSFS)
+}
+
+#[allow(clippy::useless_conversion, clippy::unnecessary_cast, reason = "the type depends on the target")]
+fn kind(system: &StatFs) -> i64 {
+    system.f_type as i64
 }
 
 /// Refuses a file with other content, which would be lost, and a window that leads to other machines without keys.
 fn check(file: &File, path: &Path, rank: usize, keys: &Keys) -> Result<(), JoinError> {
-    let kind = fstatfs(file).map_err(|source| fault("opening", path, source.into()))?.f_type;
-    #[allow(clippy::useless_conversion, clippy::unnecessary_cast, reason = "the type depends on the target")]
-    if kind as i64 == SYSFS {
+    if is_sysfs(file, path)? {
         return match keys {
             Keys::Plaintext => Err(JoinError::UnprotectedWindow { path: path.to_owned() }),
             // A device's memory holds anything before it is first used.

@@ -2,8 +2,9 @@
 
 #![expect(clippy::disallowed_methods, reason = "the test measures how soon real threads return")]
 
-use std::fs::{File, OpenOptions};
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::fs::{OpenOptions, Permissions};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Barrier;
 use std::sync::mpsc::channel;
@@ -36,7 +37,8 @@ impl Window {
     /// A window of some bytes.
     fn new(bytes: u64) -> Self {
         let path = name();
-        File::create_new(&path).unwrap().set_len(bytes).unwrap();
+        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
+        file.expect("a new file").set_len(bytes).expect("a longer file");
         Self(path)
     }
 
@@ -249,6 +251,44 @@ fn windows_and_keys_that_do_not_fit_are_refused() {
     assert!(matches!(join(Security::FileKey), JoinError::NoKeyFile));
     assert!(matches!(join(key_pairs(2)[1].clone()), JoinError::OwnKey { rank: 0 }), "another rank's key");
     assert!(matches!(join(key_pairs(3)[0].clone()), JoinError::Keys { keys: 3, .. }), "too many keys");
+}
+
+#[test]
+fn a_file_that_another_user_may_have_made_and_a_link_are_refused() {
+    let window = Window::new(1 << 20);
+    let refusal = |path: &Path, rank: usize| {
+        let settings = settings(Security::Plaintext, Duration::from_millis(100));
+        PcieGroup::join(path, rank, 2, settings).err().expect("a refusal")
+    };
+    for mode in [0o666, 0o660, 0o602] {
+        std::fs::set_permissions(&window.0, Permissions::from_mode(mode)).expect("it is ours");
+        for rank in [0, 1] {
+            let error = refusal(&window.0, rank);
+            assert!(matches!(error, JoinError::UntrustedFile { .. }), "{error}");
+        }
+    }
+    std::fs::set_permissions(&window.0, Permissions::from_mode(0o600)).expect("it is ours");
+    // Only root can give a file away; the tests of other users skip this part.
+    if std::os::unix::fs::chown(&window.0, Some(1), None).is_ok() {
+        let error = refusal(&window.0, 0);
+        assert!(matches!(error, JoinError::UntrustedFile { .. }), "{error}");
+        std::os::unix::fs::chown(&window.0, Some(0), None).expect("it was ours");
+    }
+    for target in [window.0.clone(), name()] {
+        let link = name();
+        std::os::unix::fs::symlink(&target, &link).expect("a link");
+        for rank in [0, 1] {
+            let error = refusal(&link, rank);
+            assert!(matches!(error, JoinError::File { action: "opening", .. }), "{error}");
+        }
+        std::fs::remove_file(&link).expect("it is there");
+        assert_eq!(target.exists(), target == window.0, "nothing is made at the end of a link");
+    }
+    assert_eq!(std::fs::read(&window.0).expect("it is ours"), vec![0; 1 << 20], "it was not written to");
+    // A descriptor was given to the process that holds it.
+    let file = OpenOptions::new().read(true).write(true).open(&window.0).expect("it is ours");
+    let descriptor = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
+    assert_eq!(sums(&descriptor, &vec![group_key(); 2]), [1; 2]);
 }
 
 /// Longest time until the ranks notice harm that is done again and again.
