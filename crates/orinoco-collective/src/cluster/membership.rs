@@ -241,7 +241,7 @@ impl Membership {
             return;
         }
         self.highest = epoch;
-        let until = now + self.bounds.silence;
+        let until = now.saturating_add(self.bounds.silence);
         self.outgoing.push_back((from, Packet::Accept { epoch }));
         self.enter(Phase::Accepted { members, proposer: from, until });
     }
@@ -317,9 +317,9 @@ impl Membership {
         let since = self.quorum_since?;
         let members = self.candidates()?;
         let lower = self.waiting().iter().filter(|seat| *seat < self.own).count();
-        let turn = self.bounds.silence * u32::try_from(lower).expect("few seats");
+        let turn = self.bounds.silence.saturating_mul(u32::try_from(lower).expect("few seats"));
         let settle = if members.len() == self.quorum.seats { Duration::ZERO } else { self.bounds.settle };
-        Some((since + settle + turn).max(self.propose_after))
+        Some(since.saturating_add(settle).saturating_add(turn).max(self.propose_after))
     }
 
     /// Ready seats that are all connected with one another, as far as this one knows, if they are enough. This one is among them.

@@ -176,7 +176,7 @@ const ROUND_SILENCES: u32 = 2;
 /// Longest time for the agreement of so many ranks: each round but the last excludes a rank. One silence more for each round, in which
 /// the thread that looks at the time may lack a core.
 pub(super) fn time_max(ranks: usize, silence: Duration) -> Duration {
-    silence * (ROUND_SILENCES + 1) * u32::try_from(ranks).expect("few ranks")
+    silence.saturating_mul((ROUND_SILENCES + 1) * u32::try_from(ranks).expect("few ranks"))
 }
 
 /// One rank's part in the agreement.
@@ -289,7 +289,7 @@ impl Agreement {
             return;
         }
         let since = *self.round_since.get_or_insert(now);
-        if now.saturating_sub(since) >= silence * ROUND_SILENCES {
+        if now.saturating_sub(since) >= silence.saturating_mul(ROUND_SILENCES) {
             let missing: Vec<usize> = self.voters().filter(|voter| !self.agrees(*voter)).collect();
             missing.into_iter().for_each(|voter| self.exclude(voter));
         }
@@ -383,6 +383,17 @@ mod tests {
     use super::*;
 
     const SILENCE: Duration = Duration::from_millis(500);
+
+    #[test]
+    fn without_a_bound_of_the_silence_a_round_has_none() {
+        let mut one = Agreement::new(0, 3, Uniform { witness: None });
+        one.start();
+        for now in [Duration::ZERO, Duration::from_secs(1 << 40)] {
+            one.handle_timeout(now, Duration::MAX);
+            assert!(one.excluded.bits() == 0 && one.verdict.is_none(), "{now:?}");
+        }
+        assert_eq!(time_max(64, Duration::MAX), Duration::MAX);
+    }
 
     /// Ranks that are so many steps in their first operation.
     fn ranks_at<const RANKS: usize>(steps: [u64; RANKS], witness: Option<usize>) -> [Agreement; RANKS] {

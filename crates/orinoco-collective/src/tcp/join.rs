@@ -532,7 +532,7 @@ impl JoinAttempt {
         let mut connection =
             self.greet_again(connection, 0, &Route::to(address), hello, &PeerLinks::default())?;
         let mut directory = vec![0; directory_bytes(self.ranks)];
-        let received = connection.receive_all(&mut directory, self.rest() + VERDICT);
+        let received = connection.receive_all(&mut directory, self.rest().saturating_add(VERDICT));
         let incomplete = || JoinError::Incomplete { address, waited: Ticks::now().since(self.start) };
         received.map_err(|source| match source.kind() {
             ErrorKind::TimedOut => incomplete(),

@@ -148,6 +148,7 @@ macro_rules! suites {
             a_rank_that_leaves_is_named
             a_rank_that_is_alive_and_late_is_waited_for_until_the_deadline
             ranks_that_do_not_join_are_named
+            the_longest_times_are_no_bound
             a_file_that_is_none_of_a_group_is_refused_and_kept
             first_rank
             a_group_is_joined_after_a_rank_0_that_was_killed
@@ -238,6 +239,7 @@ suite!(
         a_rank_that_leaves_is_named
         a_rank_that_is_alive_and_late_is_waited_for_until_the_deadline
         ranks_that_do_not_join_are_named
+        the_longest_times_are_no_bound
         second_rank
         a_rank_whose_process_is_killed_or_stopped_is_named
     ]

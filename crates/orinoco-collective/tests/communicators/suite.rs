@@ -439,6 +439,18 @@ pub(crate) fn a_file_that_is_none_of_a_group_is_refused_and_kept<G: Group>(kind:
     std::fs::remove_file(&path).unwrap();
 }
 
+pub(crate) fn the_longest_times_are_no_bound<G: Group>(kind: &Kind<G>) {
+    let times = Times { deadline: Duration::MAX, silence: Duration::MAX };
+    let errors = run(kind, 3, times, |mut group| {
+        let mut sum = vec![1u32; 100_000];
+        group.all_reduce(ReduceOp::Sum, &mut sum).expect("all call it");
+        assert_eq!(sum, vec![3; 100_000]);
+        // The last one leaves.
+        (group.rank() < 2).then(|| group.barrier().expect_err("a rank has left").to_string())
+    });
+    assert!(errors.iter().flatten().count() == 2, "{errors:?}");
+}
+
 /// Variable of the environment for the first rank of the next function.
 const FIRST_RANK: &str = "ORINOCO_TEST_FIRST_RANK";
 
