@@ -262,7 +262,7 @@ typedef struct OrinocoSettings {
    */
   uint64_t deadline_ms;
   /*
-   Time without a sign of life after which a rank counts as dead, in ms; usually 500.
+   Time without a sign of life after which a rank counts as dead, in ms: 10 or more; usually 500.
    */
   uint64_t silence_ms;
   /*

@@ -35,7 +35,7 @@ pub const ORINOCO_TWO_LEVEL: u32 = 11;
 pub struct OrinocoSettings {
     /// Longest wait for a rank that gives signs of life, in ms; usually 60,000.
     pub deadline_ms: u64,
-    /// Time without a sign of life after which a rank counts as dead, in ms; usually 500.
+    /// Time without a sign of life after which a rank counts as dead, in ms: 10 or more; usually 500.
     pub silence_ms: u64,
     /// Whether reductions may combine values in any order. If not, a result has the same bits for every size, algorithm and transport.
     pub fast: bool,

@@ -34,6 +34,7 @@ use rustix::event::{PollFd, PollFlags};
 use thiserror::Error;
 
 use crate::clock::Ticks;
+use crate::failure::check_silence;
 use crate::message::{MessageSettings, Uniform};
 use crate::rdma::{RdmaError, RdmaPolicy};
 use crate::security::{KeyPair, PublicKey};
@@ -62,7 +63,7 @@ pub struct ClusterSettings {
     pub join_time: Duration,
     /// Time for which enough seats wait for further ones, before they begin an epoch without them.
     pub settle: Duration,
-    /// Time without a sign of life after which a seat counts as unreachable, outside operations.
+    /// Time without a sign of life after which a seat counts as unreachable, outside operations. At least [`SILENCE_MIN`](crate::SILENCE_MIN).
     pub silence: Duration,
     /// Whether the group of each epoch, and groups that are split off from it, use RDMA.
     pub rdma: ClusterRdma,
@@ -231,9 +232,11 @@ impl Cluster {
     /// Opens the seat of the list that has this key pair.
     ///
     /// # Errors
-    /// If no seat has the key pair, if the seat cannot listen at any of its addresses, or if there cannot be as many connections.
+    /// If no seat has the key pair, if the seat cannot listen at any of its addresses, if there cannot be as many connections, or if a silence is too
+    /// short.
     pub fn open(list: MemberList, own: KeyPair, settings: ClusterSettings) -> Result<Self, ClusterError> {
         check_connections(&settings.messages)?;
+        check_silence(settings.silence.min(settings.messages.silence))?;
         let seat = list.seats.iter().position(|seat| seat.key == own.public());
         let seat = seat.ok_or(ClusterError::NoSeat { key: own.public(), serial: list.serial })?;
         let addresses = listening(&settings, &list.seats[seat]);

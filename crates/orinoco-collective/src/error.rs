@@ -196,6 +196,18 @@ pub enum JoinError {
         /// Most that there can be.
         max: u16,
     },
+    /// Ranks would count as dead between two signs of life.
+    #[error(
+        "`silence` is {} ms; it must be {} ms or more",
+        silence.as_secs_f64() * 1e3,
+        min.as_millis()
+    )]
+    Silence {
+        /// The time in the settings.
+        silence: Duration,
+        /// Shortest time that it can be.
+        min: Duration,
+    },
     /// An address is not of this machine.
     #[error(
         "{address} is not an address of this machine, and connections without encryption are accepted within one machine only; use a group key, or a key pair for each rank"

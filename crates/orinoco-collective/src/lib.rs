@@ -67,7 +67,7 @@ pub use communicator::Communicator;
 pub use data::{DataType, ReduceOp};
 pub use element::{Element, reduce};
 pub use error::{CollectiveError, JoinError, RetryError};
-pub use failure::FailureCause;
+pub use failure::{FailureCause, SILENCE_MIN};
 pub use message::{
     AllocateError, Engine, Failure, HEADER_BYTES, Header, Health, LinkFault, MappedMemory, Memory,
     MessageGroup, MessageSettings, Moved, NOTICE_BYTES, Notice, NumberedCall, OperationPlan, Order, Position,

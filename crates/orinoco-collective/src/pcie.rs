@@ -29,6 +29,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::{Ticks, pause};
+use crate::failure::check_silence;
 use crate::message::{
     Engine, Health, LinkFault, Memory, MessageGroup, MessageSettings, Moved, Refusal, StreamReceiver,
     StreamSender, Transport,
@@ -63,6 +64,7 @@ impl PcieGroup {
         if rank >= ranks || ranks > RANKS_MAX {
             return Err(JoinError::Ranks { rank, ranks, max: RANKS_MAX });
         }
+        check_silence(settings.messages.silence)?;
         let (mapping, joined) = join::join(path, rank, ranks, &settings)?;
         let pcie = Pcie::new(rank, mapping, joined, &settings.messages).map_err(JoinError::System)?;
         Ok(Self::joined(pcie, Topology::flat(ranks), rank, EPOCH, settings.messages)?)

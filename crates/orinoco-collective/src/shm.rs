@@ -39,6 +39,7 @@ pub use limits::Limits;
 
 use crate::call::Call;
 use crate::caller::Caller;
+use crate::failure::check_silence;
 use crate::meeting_file::MeetingFile;
 use crate::message::VOTING_RANKS_MAX;
 use crate::recorder::Recorder;
@@ -119,6 +120,7 @@ impl ShmGroup {
         if rank >= ranks || ranks > RANKS_MAX {
             return Err(JoinError::Ranks { rank, ranks, max: RANKS_MAX });
         }
+        check_silence(settings.silence)?;
         // Groups that are split off meet next to it, also if the working directory changes.
         let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         let Meeting { segment, processes, file } = join::join(path, rank, ranks, settings.deadline)?;

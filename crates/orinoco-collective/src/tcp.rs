@@ -29,6 +29,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags};
 
+use crate::failure::check_silence;
 use crate::message::{
     Engine, Health, LinkFault, Memory, MessageGroup, MessageSettings, StreamReceiver, StreamSender,
     TCP_CONNECTIONS_MAX, Transport, VOTING_RANKS_MAX,
@@ -123,6 +124,7 @@ pub(crate) fn join(
         return Err(JoinError::Ranks { rank, ranks, max: RANKS_MAX });
     }
     check_connections(&settings.messages)?;
+    check_silence(settings.messages.silence)?;
     join::join(rendezvous, rank, ranks, settings)
 }
 

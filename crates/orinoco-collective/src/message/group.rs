@@ -44,7 +44,7 @@ pub enum Tune {
 pub struct MessageSettings {
     /// Longest wait for a rank that gives signs of life.
     pub deadline: Duration,
-    /// Time without a sign of life after which a rank counts as dead.
+    /// Time without a sign of life after which a rank counts as dead. At least [`SILENCE_MIN`](crate::SILENCE_MIN).
     pub silence: Duration,
     /// Time for which a rank looks again and again for messages before it sleeps until one comes. A rank that sleeps leaves its core
     /// to others, and takes some microseconds to wake.

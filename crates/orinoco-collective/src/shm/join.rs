@@ -23,7 +23,8 @@ pub struct Settings {
     /// Longest wait for another rank, in one call or when joining.
     pub deadline: Duration,
     /// Time without a sign of life after which a rank counts as dead. The end of a rank's process is noticed at once instead, where
-    /// the kernel reports it: since Linux 5.3, among processes that share a PID namespace and see one another in `/proc`.
+    /// the kernel reports it: since Linux 5.3, among processes that share a PID namespace and see one another in `/proc`. At least
+    /// [`SILENCE_MIN`](crate::SILENCE_MIN).
     pub silence: Duration,
     /// Whether ranks may read long messages, and the long vectors of an all-to-all, directly from one another's memory, where the kernel
     /// allows it.

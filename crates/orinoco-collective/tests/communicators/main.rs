@@ -149,6 +149,7 @@ macro_rules! suites {
             a_rank_that_is_alive_and_late_is_waited_for_until_the_deadline
             ranks_that_do_not_join_are_named
             the_longest_times_are_no_bound
+            a_silence_that_blames_healthy_ranks_is_refused
             a_file_that_is_none_of_a_group_is_refused_and_kept
             first_rank
             a_group_is_joined_after_a_rank_0_that_was_killed
@@ -240,6 +241,7 @@ suite!(
         a_rank_that_is_alive_and_late_is_waited_for_until_the_deadline
         ranks_that_do_not_join_are_named
         the_longest_times_are_no_bound
+        a_silence_that_blames_healthy_ranks_is_refused
         second_rank
         a_rank_whose_process_is_killed_or_stopped_is_named
     ]

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use orinoco_collective::{
-    CollectiveError, Communicator, Element, FailureCause, JoinError, Queue, ReduceOp, reduce,
+    CollectiveError, Communicator, Element, FailureCause, JoinError, Queue, ReduceOp, SILENCE_MIN, reduce,
 };
 
 use crate::{Group, Kind, Times, name, run};
@@ -449,6 +449,18 @@ pub(crate) fn the_longest_times_are_no_bound<G: Group>(kind: &Kind<G>) {
         (group.rank() < 2).then(|| group.barrier().expect_err("a rank has left").to_string())
     });
     assert!(errors.iter().flatten().count() == 2, "{errors:?}");
+}
+
+pub(crate) fn a_silence_that_blames_healthy_ranks_is_refused<G: Group>(kind: &Kind<G>) {
+    let join = |silence: Duration| kind.join(&name(), 0, 1, Times { silence, ..Times::default() });
+    for (silence, expected) in [
+        (Duration::ZERO, "`silence` is 0 ms; it must be 10 ms or more"),
+        (Duration::from_micros(9_500), "`silence` is 9.5 ms; it must be 10 ms or more"),
+    ] {
+        assert_eq!(join(silence).err().expect("a refusal").to_string(), expected);
+    }
+    let mut alone = join(SILENCE_MIN).expect("a group of one");
+    alone.barrier().expect("it waits for nobody");
 }
 
 /// Variable of the environment for the first rank of the next function.
