@@ -1,6 +1,9 @@
 """A group over the C library."""
 
 import json
+import os
+import threading
+import weakref
 
 from ._native import ffi, lib
 
@@ -228,9 +231,10 @@ class Group:
     """
 
     def __init__(self, pointer):
-        self._pointer = pointer
+        self._handle = _Handle(pointer)
         self.rank = lib.orinoco_rank(pointer)
         self.ranks = lib.orinoco_ranks(pointer)
+        weakref.finalize(self, self._handle.leave_unused)
 
     @classmethod
     def _join(cls, function, meeting, rank, ranks, settings):
@@ -249,7 +253,7 @@ class Group:
         if color is not None and color < 0:
             raise ValueError(f"{color} is no color: they are 0 to {2**32 - 1}, or None")
         place = ffi.new("OrinocoGroup **")
-        check(lib.orinoco_split(self._pointer, lib.ORINOCO_NO_COLOR if color is None else color, key, place))
+        self._handle.call(lib.orinoco_split, lib.ORINOCO_NO_COLOR if color is None else color, key, place)
         return None if place[0] == ffi.NULL else Group(place[0])
 
     def shrink(self):
@@ -261,13 +265,13 @@ class Group:
         no use after that, and can be left. Groups over RDMA and PCIe cannot be shrunk.
         """
         place = ffi.new("OrinocoGroup **")
-        check(lib.orinoco_shrink(self._pointer, place))
+        self._handle.call(lib.orinoco_shrink, place)
         return Group(place[0])
 
     def leave(self):
-        """Leaves the group. Nothing may be called after that."""
-        pointer, self._pointer = self._pointer, ffi.NULL
-        check(lib.orinoco_leave(pointer))
+        """Leaves the group, after the calls that other threads are in. Calls that begin later raise an error. A group that is no longer
+        referenced, or that is there at the end of the program, is left, too."""
+        self._handle.leave()
 
     def __enter__(self):
         return self
@@ -277,7 +281,7 @@ class Group:
 
     def call(self, name, *arguments):
         """Calls a function of the C library, without the handle for work in the background."""
-        check(getattr(lib, "orinoco_" + name)(self._pointer, *arguments, ffi.NULL))
+        self._handle.call(getattr(lib, "orinoco_" + name), *arguments, ffi.NULL)
 
     def barrier(self):
         """Returns when all ranks have called it."""
@@ -412,7 +416,7 @@ class Group:
         it. It takes some tenths of a second. Groups of more than 16 ranks keep their choices by size. A group over shared memory has one
         algorithm for each operation, and cannot be tuned.
         """
-        check(lib.orinoco_tune(self._pointer))
+        self._handle.call(lib.orinoco_tune)
 
     def explain(self, operation, count, data_type="f32", root=0):
         """Explains the choice of the algorithm of an operation, such as ``all_reduce``, in a group that is tuned, as a dictionary: the
@@ -447,7 +451,7 @@ class Group:
         capacity, length = 1 << 15, ffi.new("size_t *")
         while True:
             buffer = ffi.new("char[]", capacity)
-            check(function(self._pointer, *arguments, buffer, capacity, length))
+            self._handle.call(function, *arguments, buffer, capacity, length)
             if length[0] < capacity:
                 return ffi.string(buffer).decode()
             capacity = 2 * length[0]
@@ -460,6 +464,55 @@ class Group:
     def _check(condition, expected):
         if not condition:
             raise ValueError("wrong length: expected that " + expected)
+
+
+class _Handle:
+    """A group of the C library, which stays valid while a call uses it: Python's lock is released during calls."""
+
+    def __init__(self, pointer):
+        self._pointer = pointer
+        self._process = os.getpid()
+        # Threads of the calls that have not returned, by call.
+        self._calls = {}
+        self._has_left = False
+        # Guards the others. A signal handler may get it again.
+        self._changed = threading.Condition(threading.RLock())
+
+    def call(self, function, *arguments):
+        """Calls a function with the group, and raises its failure."""
+        call = object()
+        try:
+            with self._changed:
+                if self._has_left:
+                    raise OrinocoError("this rank has left the group; join another", None, "invalid-argument")
+                self._calls[call] = threading.get_ident()
+            check(function(self._pointer, *arguments))
+        finally:
+            with self._changed:
+                self._calls.pop(call, None)
+                self._changed.notify_all()
+
+    def leave(self):
+        with self._changed:
+            if threading.get_ident() in self._calls.values():
+                raise RuntimeError("a signal handler cannot leave the group during a call of its thread")
+            self._has_left = True
+            self._changed.wait_for(lambda: not self._calls)
+            pointer, self._pointer = self._pointer, ffi.NULL
+        check(lib.orinoco_leave(pointer))
+
+    def leave_unused(self):
+        """Leaves a group whose owner is gone, or that is there at the end of the program."""
+        # The process of a fork has a copy, but is no rank.
+        if os.getpid() != self._process:
+            return
+        with self._changed:
+            # At the end of the program, a thread may be in a call still. The other ranks notice that the process ends.
+            if self._calls:
+                return
+            self._has_left = True
+            pointer, self._pointer = self._pointer, ffi.NULL
+        lib.orinoco_leave(pointer)
 
 
 class _Vector:

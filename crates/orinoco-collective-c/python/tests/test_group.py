@@ -1,9 +1,14 @@
 """The Python package by itself: every operation, over every transport, and what errors say."""
 
 import array
+import gc
 import multiprocessing
 import os
 import secrets
+import signal
+import subprocess
+import sys
+import threading
 import time
 
 import pytest
@@ -319,6 +324,108 @@ def _errors(group):
 
 def test_errors():
     run(2, "shm", _errors)
+
+
+def _leaves_during_a_call(group):
+    part = group.split(0, group.rank)
+    if group.rank == 1:
+        group.barrier()
+        time.sleep(0.5)
+        part.barrier()
+        part.leave()
+        return
+    ended = []
+
+    def wait():
+        try:
+            part.barrier()
+            ended.append(None)
+        except oc.OrinocoError as error:
+            ended.append(error)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    while not part._handle._calls:
+        time.sleep(0.001)
+    group.barrier()
+    part.leave()
+    assert ended == [None] and not part._handle._calls
+    thread.join()
+    # Those that begin later are refused, and leaving again does nothing.
+    for call in (part.barrier, part.recent, part.shrink, part.tune, lambda: part.split(0)):
+        with pytest.raises(oc.OrinocoError, match="this rank has left the group") as error:
+            call()
+        assert error.value.status == "invalid-argument"
+    part.leave()
+
+
+@pytest.mark.parametrize("transport", ["shm", "tcp"])
+def test_leaving_waits_for_the_calls_of_other_threads(transport):
+    run(2, transport, _leaves_during_a_call)
+
+
+def test_a_signal_handler_cannot_leave_during_a_call_of_its_thread():
+    group = oc.join_shm(f"/dev/shm/orinoco-python-{os.getpid()}-{secrets.token_hex(4)}", 0, 1)
+
+    def handle(*_):
+        with pytest.raises(RuntimeError, match="a signal handler cannot leave"):
+            group.leave()
+        handled.append(None)
+
+    handled, before = [], signal.signal(signal.SIGUSR1, handle)
+    try:
+        # In place of a function of the C library, during which the signal comes.
+        group._handle.call(lambda _: os.kill(os.getpid(), signal.SIGUSR1) or 0)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert handled == [None]
+    group.barrier()
+    group.leave()
+
+
+def _is_forgotten(group):
+    part = group.split(0, group.rank)
+    part.barrier()
+    if group.rank == 1:
+        del part
+        gc.collect()
+    else:
+        with pytest.raises(oc.OrinocoError, match="rank 1 left"):
+            part.barrier()
+        part.leave()
+    group.barrier()
+
+
+@pytest.mark.parametrize("transport", ["shm", "tcp"])
+def test_a_group_that_is_forgotten_is_left(transport):
+    run(2, transport, _is_forgotten)
+
+
+def _has_a_copy(group):
+    part = group.split(0, group.rank)
+    child = os.fork()
+    if child == 0:
+        del part
+        gc.collect()
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    with part:
+        part.barrier()
+
+
+def test_the_copy_of_a_group_in_a_forked_process_leaves_nothing():
+    run(2, "shm", _has_a_copy)
+
+
+def test_a_program_that_ends_leaves_its_group():
+    path = f"/dev/shm/orinoco-python-{os.getpid()}-{secrets.token_hex(4)}"
+    program = f"import orinoco_collective as oc\ngroup = oc.join_tcp('file:{path}', 1, 2)\ngroup.barrier()\n"
+    with subprocess.Popen([sys.executable, "-c", program]) as process:
+        with oc.join_tcp("file:" + path, 0, 2) as group:
+            group.barrier()
+            with pytest.raises(oc.OrinocoError, match="rank 1 left"):
+                group.barrier()
+        assert process.wait(60) == 0
 
 
 def _recorded(group):
