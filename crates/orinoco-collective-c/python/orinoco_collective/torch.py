@@ -165,34 +165,55 @@ class ProcessGroupOrinoco(dist.ProcessGroup):
 
         return self._start(run, tensors, opts)
 
+    # The C library reads and writes as many blocks as there are ranks, and PyTorch checks neither lists nor sizes: that is done here, before an
+    # operation starts.
+
     def allgather(self, outputs, inputs, opts=None):
+        name = "all_gather"
+        _check_length(name, "list of output lists", outputs, len(inputs), "one for each input")
+        for parts, tensor in zip(outputs, inputs):
+            self._check_blocks(name, "output", parts, tensor, "the input")
+
         def run(group):
             for parts, tensor in zip(outputs, inputs):
                 source = _Input(tensor)
-                gathered = torch.empty(source.count * len(parts), dtype=torch.uint8)
+                gathered = torch.empty(source.count * self._own_ranks, dtype=torch.uint8)
                 group.call("all_gather", source.address, _address(gathered), source.count, _BYTES)
                 _distribute(gathered, parts)
 
         return self._start(run, outputs, opts)
 
     def allgather_coalesced(self, outputs, inputs, opts=None):
+        name = "all_gather_coalesced"
+        _check_length(name, "list of output lists", outputs, self._own_ranks, "one for each rank")
+        for rank, parts in enumerate(outputs):
+            _check_length(name, f"output list {rank}", parts, len(inputs), "one for each input")
         return self.allgather([[parts[i] for parts in outputs] for i in range(len(inputs))], inputs, opts)
 
     def all_gather_single(self, output, tensor, opts=None):
         return self.all_gather_single_coalesced([output], [tensor], opts)
 
     def all_gather_single_coalesced(self, outputs, inputs, opts=None):
+        name = "all_gather_into_tensor"
+        _check_length(name, "list of outputs", outputs, len(inputs), "one for each input")
+        for output, tensor in zip(outputs, inputs):
+            _check_data_type(name, "the output", output, tensor, "the input")
+            _check_count(name, "the output", output, tensor.numel() * self._own_ranks, f"the {tensor.numel()} of the input for each rank")
+
         def run(group):
             for output, tensor in zip(outputs, inputs):
                 source = _Input(tensor)
                 with _Output(output) as target:
-                    _expect(target.count == source.count * self._own_ranks, "an output for the inputs of all ranks")
                     group.call("all_gather", source.address, target.address, source.count, _BYTES)
 
         return self._start(run, outputs, opts)
 
     def gather(self, outputs, inputs, opts=None):
-        root = opts.rootRank if opts else 0
+        name, root = "gather", opts.rootRank if opts else 0
+        if self._own_rank == root:
+            _check_length(name, "list of output lists", outputs, len(inputs), "one for each input")
+            for parts, tensor in zip(outputs, inputs):
+                self._check_blocks(name, "output", parts, tensor, "the input")
 
         def run(group):
             is_root = self._own_rank == root
@@ -206,7 +227,11 @@ class ProcessGroupOrinoco(dist.ProcessGroup):
         return self._start(run, outputs, opts)
 
     def scatter(self, outputs, inputs, opts=None):
-        root = opts.rootRank if opts else 0
+        name, root = "scatter", opts.rootRank if opts else 0
+        if self._own_rank == root:
+            _check_length(name, "list of input lists", inputs, len(outputs), "one for each output")
+            for tensor, blocks in zip(outputs, inputs):
+                self._check_blocks(name, "input", blocks, tensor, "the output")
 
         def run(group):
             for number, tensor in enumerate(outputs):
@@ -217,18 +242,21 @@ class ProcessGroupOrinoco(dist.ProcessGroup):
         return self._start(run, outputs, opts)
 
     def reduce_scatter(self, outputs, inputs, opts=None):
-        op = _reduction(opts.reduceOp if opts else dist.ReduceOp.SUM)
+        name, op = "reduce_scatter", _reduction(opts.reduceOp if opts else dist.ReduceOp.SUM)
+        _check_length(name, "list of input lists", inputs, len(outputs), "one for each output")
+        for tensor, blocks in zip(outputs, inputs):
+            _check_length(name, "list of inputs", blocks, self._own_ranks, "one for each rank")
+            for number, block in enumerate(blocks):
+                _check_data_type(name, f"input {number}", block, tensor, "the output")
+            # Blocks of several sizes are allowed, as with NCCL.
+            _check_count(name, "the output", tensor, blocks[self._own_rank].numel(), "as many as this rank's block of the input")
 
         def run(group):
             for tensor, blocks in zip(outputs, inputs):
-                counts = [block.numel() for block in blocks]
-                source = torch.cat([block.detach().reshape(-1) for block in blocks])
+                source = torch.cat([_on_cpu(block).detach().reshape(-1) for block in blocks])
+                counts = ffi.new("size_t[]", [block.numel() for block in blocks])
                 with _Output(tensor, _reducible(tensor)) as target:
-                    _expect(target.count == counts[self._own_rank], "an output of the size of this rank's block")
-                    counts = ffi.new("size_t[]", counts)
-                    group.call(
-                        "reduce_scatter_v", _address(source), target.address, counts, target.data_type, op
-                    )
+                    group.call("reduce_scatter_v", _address(source), target.address, counts, target.data_type, op)
 
         return self._start(run, outputs, opts)
 
@@ -236,29 +264,46 @@ class ProcessGroupOrinoco(dist.ProcessGroup):
         return self.reduce_scatter_single_coalesced([output], [tensor], opts)
 
     def reduce_scatter_single_coalesced(self, outputs, inputs, opts=None):
-        op = _reduction(opts.reduceOp if opts else dist.ReduceOp.SUM)
+        name, op = "reduce_scatter_tensor", _reduction(opts.reduceOp if opts else dist.ReduceOp.SUM)
+        _check_length(name, "list of inputs", inputs, len(outputs), "one for each output")
+        for output, tensor in zip(outputs, inputs):
+            _check_data_type(name, "the input", tensor, output, "the output")
+            _check_count(name, "the input", tensor, output.numel() * self._own_ranks, f"the {output.numel()} of the output for each rank")
 
         def run(group):
             for output, tensor in zip(outputs, inputs):
                 source = _Input(tensor, _reducible(tensor))
                 with _Output(output, _reducible(output)) as target:
-                    _expect(source.count == target.count * self._own_ranks, "an input with a block for each rank")
                     group.call("reduce_scatter", source.address, target.address, target.count, target.data_type, op)
 
         return self._start(run, outputs, opts)
 
     def all_to_all_single(self, output, tensor, output_split_sizes, input_split_sizes, opts=None):
+        name = "all_to_all_single"
+        _check_data_type(name, "the output", output, tensor, "the input")
+        send = _split_bytes(name, "the input", tensor, input_split_sizes, self._own_ranks)
+        receive = _split_bytes(name, "the output", output, output_split_sizes, self._own_ranks)
+        sent, received = send[self._own_rank], receive[self._own_rank]
+        if sent != received:
+            raise ValueError(f"{name}: this rank's own block has {sent} bytes in the input, but {received} in the output; expected as many")
+
         def run(group):
             source = _Input(tensor)
             with _Output(output) as target:
-                send = _split_bytes(tensor, input_split_sizes, self._own_ranks)
-                receive = _split_bytes(output, output_split_sizes, self._own_ranks)
-                send, receive = ffi.new("size_t[]", send), ffi.new("size_t[]", receive)
-                group.call("all_to_all_v", source.address, send, target.address, receive, _BYTES)
+                group.call("all_to_all_v", source.address, ffi.new("size_t[]", send), target.address, ffi.new("size_t[]", receive), _BYTES)
 
         return self._start(run, [output], opts)
 
     def alltoall(self, outputs, inputs, opts=None):
+        name, own = "all_to_all", self._own_rank
+        _check_length(name, "list of inputs", inputs, self._own_ranks, "one for each rank")
+        _check_length(name, "list of outputs", outputs, self._own_ranks, "one for each rank")
+        for kind, tensors in (("input", inputs), ("output", outputs)):
+            for number, tensor in enumerate(tensors):
+                _check_data_type(name, f"{kind} {number}", tensor, inputs[0], "input 0")
+        # The blocks of other ranks are compared with theirs by the C library.
+        _check_count(name, f"output {own}", outputs[own], inputs[own].numel(), f"as many as input {own}, this rank's own block")
+
         def run(group):
             source = _concatenated(inputs)
             received = torch.empty(sum(_size(output) for output in outputs), dtype=torch.uint8)
@@ -297,6 +342,13 @@ class ProcessGroupOrinoco(dist.ProcessGroup):
 
     def recv_anysource(self, tensors, tag):
         raise NotImplementedError("the back end orinoco receives from a named rank only: give `src`")
+
+    def _check_blocks(self, operation, kind, tensors, like, name):
+        """Fails unless a list has a tensor for each rank, each with the elements of another tensor."""
+        _check_length(operation, f"list of {kind}s", tensors, self._own_ranks, "one for each rank")
+        for number, tensor in enumerate(tensors):
+            _check_data_type(operation, f"{kind} {number}", tensor, like, name)
+            _check_count(operation, f"{kind} {number}", tensor, like.numel(), f"as many as {name}")
 
     def _start(self, run, result, opts):
         return self._operations.start(run, result, getattr(opts, "asyncOp", True))
@@ -611,20 +663,38 @@ def _distribute(data, tensors):
         start = end
 
 
-def _split_bytes(tensor, sizes, ranks):
+def _split_bytes(operation, name, tensor, sizes, ranks):
     """Bytes of the blocks of a tensor that is split along its first dimension."""
+    if not tensor.dim():
+        raise ValueError(f"{operation}: {name} has no dimension along which it can be split; expected one at least")
+    rows = tensor.shape[0]
     if not sizes:
-        rows = tensor.shape[0] if tensor.dim() else 0
-        _expect(rows % ranks == 0, "a first dimension that the number of ranks divides")
+        if rows % ranks:
+            raise ValueError(f"{operation}: the first dimension of {name} is {rows}; expected a multiple of {ranks}, or a list of split sizes")
         sizes = [rows // ranks] * ranks
-    _expect(len(sizes) == ranks and sum(sizes) == (tensor.shape[0] if tensor.dim() else 0), "split sizes that add up")
-    row = _size(tensor) // tensor.shape[0] if tensor.dim() and tensor.shape[0] else 0
+    if len(sizes) != ranks or sum(sizes) != rows or min(sizes) < 0:
+        raise ValueError(f"{operation}: the split sizes of {name} are {list(sizes)}; expected {ranks}, one for each rank, with the sum {rows}")
+    row = _size(tensor) // rows if rows else 0
     return [size * row for size in sizes]
 
 
-def _expect(condition, expected):
-    if not condition:
-        raise ValueError("wrong size: expected " + expected)
+def _check_length(operation, name, tensors, expected, why):
+    if len(tensors) != expected:
+        raise ValueError(f"{operation}: the {name} has the length {len(tensors)}; expected {expected}, {why}")
+
+
+def _check_count(operation, name, tensor, expected, why):
+    if tensor.numel() != expected:
+        raise ValueError(f"{operation}: {name} has {_elements(tensor.numel())}; expected {expected}, {why}")
+
+
+def _check_data_type(operation, name, tensor, like, other):
+    if tensor.dtype != like.dtype:
+        raise TypeError(f"{operation}: {name} has elements of {tensor.dtype}, and {other} of {like.dtype}; expected the same data type")
+
+
+def _elements(count):
+    return "1 element" if count == 1 else f"{count} elements"
 
 
 def _reducible(tensor):

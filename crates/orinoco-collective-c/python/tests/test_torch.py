@@ -205,6 +205,158 @@ def _no_such_operation(rank, ranks):
         dist.recv(torch.ones(1))
 
 
+def _with_root(options, root):
+    options.rootRank = root
+    return options
+
+
+def _refused_calls(rank, own):
+    """Calls whose lists, sizes or data types are wrong, with 2 ranks: by operation, the error and the call."""
+    f, d, i = (lambda *shape, dtype=dtype: torch.zeros(shape, dtype=dtype) for dtype in (torch.float32, torch.float64, torch.int32))
+    gathers = _with_root(dist.GatherOptions(), rank)
+    scatters = _with_root(dist.ScatterOptions(), rank)
+    return {
+        "all_gather": [
+            ("list of outputs has the length 1; expected 2, one for each rank", lambda: dist.all_gather([f(4)], f(4))),
+            ("list of outputs has the length 3; expected 2, one for each rank", lambda: dist.all_gather([f(4), f(4), f(4)], f(4))),
+            ("output 1 has 3 elements; expected 4, as many as the input", lambda: dist.all_gather([f(4), f(3)], f(4))),
+            ("output 0 has 5 elements; expected 4", lambda: dist.all_gather([f(5), f(3)], f(4))),
+            ("output 1 has elements of torch.float64, and the input of torch.float32", lambda: own.allgather([[f(4), d(2)]], [f(4)])),
+            ("output 0 has elements of torch.int32", lambda: own.allgather([[i(4), i(4)]], [f(4)])),
+            ("list of output lists has the length 2; expected 1, one for each input", lambda: own.allgather([[f(4), f(4)]] * 2, [f(4)])),
+        ],
+        "all_gather_coalesced": [
+            ("list of output lists has the length 1; expected 2", lambda: own.allgather_coalesced([[f(4)]], [f(4)])),
+            ("output list 1 has the length 2; expected 1, one for each input", lambda: own.allgather_coalesced([[f(4)], [f(4), f(4)]], [f(4)])),
+        ],
+        "all_gather_into_tensor": [
+            ("the output has 7 elements; expected 8, the 4 of the input for each rank", lambda: dist.all_gather_into_tensor(f(7), f(4))),
+            ("the output has 9 elements; expected 8", lambda: dist.all_gather_into_tensor(f(9), f(4))),
+            ("the output has elements of torch.int32", lambda: dist.all_gather_into_tensor(i(8), f(4))),
+            ("the output has elements of torch.float64", lambda: dist.all_gather_into_tensor(d(4), f(4))),
+            ("list of outputs has the length 2; expected 1", lambda: own.allgather_into_tensor_coalesced([f(8), f(8)], [f(4)])),
+        ],
+        "gather": [
+            ("list of outputs has the length 1; expected 2, one for each rank", lambda: dist.gather(f(4), [f(4)], rank)),
+            ("list of outputs has the length 3; expected 2", lambda: dist.gather(f(4), [f(4)] * 3, rank)),
+            ("output 0 has 3 elements; expected 4, as many as the input", lambda: dist.gather(f(4), [f(3), f(5)], rank)),
+            ("output 1 has elements of torch.float64", lambda: own.gather([[f(4), d(4)]], [f(4)], gathers)),
+            ("list of output lists has the length 0; expected 1", lambda: own.gather([], [f(4)], gathers)),
+        ],
+        "scatter": [
+            ("list of inputs has the length 1; expected 2, one for each rank", lambda: dist.scatter(f(4), [f(4)], rank)),
+            ("list of inputs has the length 3; expected 2", lambda: dist.scatter(f(4), [f(4)] * 3, rank)),
+            ("input 1 has 3 elements; expected 4, as many as the output", lambda: dist.scatter(f(4), [f(4), f(3)], rank)),
+            ("input 0 has 5 elements; expected 4", lambda: dist.scatter(f(4), [f(5), f(3)], rank)),
+            ("input 1 has elements of torch.float64", lambda: own.scatter([f(4)], [[f(4), d(4)]], scatters)),
+            ("list of input lists has the length 0; expected 1", lambda: own.scatter([f(4)], [], scatters)),
+        ],
+        "reduce_scatter": [
+            ("list of inputs has the length 1; expected 2, one for each rank", lambda: dist.reduce_scatter(f(4), [f(4)])),
+            ("list of inputs has the length 3; expected 2", lambda: dist.reduce_scatter(f(4), [f(4)] * 3)),
+            ("the output has 3 elements; expected 4, as many as this rank's block", lambda: dist.reduce_scatter(f(3), [f(4), f(4)])),
+            ("input 1 has elements of torch.float64", lambda: own.reduce_scatter([f(4)], [[f(4), d(4)]])),
+            ("list of input lists has the length 2; expected 1", lambda: own.reduce_scatter([f(4)], [[f(4), f(4)]] * 2)),
+        ],
+        "reduce_scatter_tensor": [
+            ("the input has 7 elements; expected 8, the 4 of the output for each rank", lambda: dist.reduce_scatter_tensor(f(4), f(7))),
+            ("the input has 9 elements; expected 8", lambda: dist.reduce_scatter_tensor(f(4), f(9))),
+            ("the input has elements of torch.int32, and the output of torch.float64", lambda: dist.reduce_scatter_tensor(d(4), i(8))),
+            ("list of inputs has the length 1; expected 2", lambda: own.reduce_scatter_tensor_coalesced([f(4), f(4)], [f(8)])),
+        ],
+        "all_to_all": [
+            ("list of inputs has the length 1; expected 2, one for each rank", lambda: dist.all_to_all([f(4), f(4)], [f(4)])),
+            ("list of outputs has the length 1; expected 2, one for each rank", lambda: dist.all_to_all([f(4)], [f(4), f(4)])),
+            ("list of outputs has the length 3; expected 2", lambda: dist.all_to_all([f(4)] * 3, [f(4), f(4)])),
+            (f"output {rank} has 1 element; expected 4, as many as input {rank}", lambda: dist.all_to_all([f(1), f(1)], [f(4), f(4)])),
+            ("output 1 has elements of torch.int32, and input 0 of torch.float32", lambda: own.alltoall([f(4), i(4)], [f(4), f(4)])),
+            ("input 1 has elements of torch.float64", lambda: own.alltoall([f(4), f(4)], [f(4), d(4)])),
+        ],
+        "all_to_all_single": [
+            ("the output has elements of torch.int32", lambda: own.alltoall_base(i(8), f(8), [], [])),
+            ("the first dimension of the input is 7; expected a multiple of 2", lambda: dist.all_to_all_single(f(8), f(7))),
+            (r"own block has 16 bytes in the input, but 12 in the output", lambda: dist.all_to_all_single(f(6), f(8))),
+            (r"the split sizes of the input are \[8\]; expected 2", lambda: dist.all_to_all_single(f(8), f(8), [4, 4], [8])),
+            (r"the split sizes of the output are \[4, 5\]; .* with the sum 8", lambda: dist.all_to_all_single(f(8), f(8), [4, 5], [4, 4])),
+            (r"the split sizes of the input are \[9, -1\]", lambda: dist.all_to_all_single(f(8), f(8), [4, 4], [9, -1])),
+            ("the output has no dimension", lambda: dist.all_to_all_single(f(), f(8))),
+        ],
+    }
+
+
+def _correct_calls(rank, ranks):
+    """Correct calls of the same operations, with their results, by operation."""
+    ours, all_ranks = torch.full((4,), float(rank)), [torch.full((4,), float(other)) for other in range(ranks)]
+    total = float(sum(range(ranks)))
+
+    def all_gather():
+        dist.all_gather(outputs := [torch.zeros(4) for _ in range(ranks)], ours)
+        return torch.stack(outputs), torch.stack(all_ranks)
+
+    def all_gather_coalesced():
+        outputs = [[torch.zeros(4), torch.zeros(2)] for _ in range(ranks)]
+        dist.group.WORLD.allgather_coalesced(outputs, [ours, ours[:2] + 1]).wait()
+        return torch.cat([torch.cat(parts) for parts in outputs]), torch.cat([torch.cat([part, part[:2] + 1]) for part in all_ranks])
+
+    def all_gather_into_tensor():
+        dist.all_gather_into_tensor(output := torch.zeros(ranks, 4), ours)
+        return output, torch.stack(all_ranks)
+
+    def gather():
+        outputs = [torch.zeros(4) for _ in range(ranks)] if rank == 0 else None
+        dist.gather(ours, outputs, 0)
+        return (torch.stack(outputs), torch.stack(all_ranks)) if rank == 0 else (ours, ours)
+
+    def scatter():
+        dist.scatter(output := torch.zeros(4), all_ranks if rank == 1 else None, 1)
+        return output, ours
+
+    def reduce_scatter():
+        # Blocks of several sizes.
+        dist.reduce_scatter(output := torch.zeros(rank + 1), [ours[: other + 1] for other in range(ranks)])
+        return output, torch.full((rank + 1,), total)
+
+    def reduce_scatter_tensor():
+        dist.reduce_scatter_tensor(output := torch.zeros(2), ours)
+        return output, torch.full((2,), total)
+
+    def all_to_all():
+        dist.all_to_all(outputs := [torch.zeros(other + 1) for other in range(ranks)], [ours[: rank + 1] for _ in range(ranks)])
+        return torch.cat(outputs), torch.cat([part[: other + 1] for other, part in enumerate(all_ranks)])
+
+    def all_to_all_single():
+        dist.all_to_all_single(output := torch.zeros(4), ours)
+        return output, torch.cat([part[:2] for part in all_ranks])
+
+    return [
+        all_gather, all_gather_coalesced, all_gather_into_tensor, gather, scatter, reduce_scatter, reduce_scatter_tensor, all_to_all, all_to_all_single,
+    ]
+
+
+def _refuses(rank, ranks):
+    dist.init_process_group("orinoco", rank=rank, world_size=ranks, timeout=datetime.timedelta(seconds=60))
+    refused = _refused_calls(rank, dist.group.WORLD)
+    correct = {call.__name__: call for call in _correct_calls(rank, ranks)}
+    assert list(refused) == list(correct)
+    for name, calls in refused.items():
+        for message, call in calls:
+            kind = TypeError if "elements of" in message else ValueError
+            with pytest.raises(kind, match=f"^{name}: .*{message}"):
+                call()
+        result, expected = correct[name]()
+        assert torch.equal(result, expected), (name, result, expected)
+    # Only the two ranks together can tell that a block between them has two sizes. It is the last call: the group fails.
+    inputs = [torch.zeros(4), torch.zeros(4)]
+    outputs = [torch.zeros(4), torch.zeros(4)]
+    outputs[1 - rank] = torch.zeros(3)
+    with pytest.raises(Exception, match="rank"):
+        dist.all_to_all(outputs, inputs)
+
+
+def test_lists_sizes_and_data_types_that_do_not_fit_are_refused():
+    run(_refuses)
+
+
 def _die(rank, ranks):
     dist.init_process_group("orinoco", rank=rank, world_size=ranks)
     dist.barrier()
