@@ -62,6 +62,8 @@ _BYTES = DATA_TYPES["u8"]
 # Most channels of a rank: four tags in each direction with each of 15 others. Over TCP, a channel has 4 of the 1024 descriptors that a process
 # has by default, and its group a thread.
 _CHANNELS_MAX = 128
+# Interval at which a process group that waits for its last operations checks whether it was aborted, in seconds.
+_CLOSE_CHECK_S = 0.1
 
 
 class ProcessGroupOrinoco(dist.ProcessGroup):
@@ -81,6 +83,7 @@ class ProcessGroupOrinoco(dist.ProcessGroup):
         members = list(range(ranks))
         self._operations = _Worker(members, lambda: self._join("all", members))
         self._channels = {}
+        self._is_aborted = False
         self._group_name = None
 
     def getBackendName(self):
@@ -109,13 +112,22 @@ class ProcessGroupOrinoco(dist.ProcessGroup):
         return self._own_ranks
 
     def shutdown(self):
-        self._operations.close()
-        channels, self._channels = self._channels, {}
-        for channel in channels.values():
-            channel.close()
+        """Leaves the group, after the operations that were started. They have the timeout of the group."""
+        for worker in self._take_workers():
+            worker.close()
 
     def abort(self):
-        self.shutdown()
+        """Fails the operations that were started, without waiting for them.
+
+        The C library cannot interrupt an operation that has begun: it goes on in its thread until it ends or its timeout is over, and its tensors may
+        be written until then. The rank leaves the group after that."""
+        self._is_aborted = True
+        for worker in self._take_workers():
+            worker.abort()
+
+    def _take_workers(self):
+        channels, self._channels = self._channels, {}
+        return [self._operations, *channels.values()]
 
     def allreduce(self, tensors, opts=None):
         op = _reduction(opts.reduceOp if opts else dist.ReduceOp.SUM)
@@ -358,6 +370,8 @@ class ProcessGroupOrinoco(dist.ProcessGroup):
 
         None is closed to make room for another: the two ranks may use their tags in different orders, so one would close a channel on which the
         other is about to wait."""
+        if self._is_aborted:
+            raise _aborted()
         key = (source, destination, tag)
         if key not in self._channels:
             if len(self._channels) >= _CHANNELS_MAX:
@@ -487,17 +501,21 @@ class _Worker:
         # Guards the group: held while an operation runs.
         self._lock = threading.Lock()
         self._waiting = queue.SimpleQueue()
-        # Operations that were started and have not ended.
-        self._pending = 0
-        self._count_lock = threading.Lock()
+        # Futures of the operations that were started and have not ended. Whoever removes one sets it.
+        self._pending = set()
+        self._is_aborted = False
+        # Guards both.
+        self._pending_lock = threading.Lock()
         self._thread = None
 
     def start(self, run, result, is_async=True):
         """Starts an operation, and returns its work. One that the caller waits for anyway runs at once if no other is pending."""
         ended = Future()
-        with self._count_lock:
-            is_idle = self._pending == 0
-            self._pending += 1
+        with self._pending_lock:
+            if self._is_aborted:
+                raise _aborted()
+            is_idle = not self._pending
+            self._pending.add(ended)
             if is_async or not is_idle:
                 if self._thread is None:
                     self._thread = threading.Thread(target=self._work, name="orinoco", daemon=True)
@@ -514,15 +532,40 @@ class _Worker:
         return _Work(ended)
 
     def close(self):
-        """Leaves the group, after the operations that were started."""
+        """Leaves the group, after the operations that were started. A worker that was aborted leaves it by itself."""
         if self._thread is not None:
             self._waiting.put(None)
-            self._thread.join()
-            self._thread = None
+            # Another thread may abort meanwhile.
+            while self._thread.is_alive() and not self._is_aborted:
+                self._thread.join(_CLOSE_CHECK_S)
+        if self._is_aborted:
+            return
+        self._thread = None
         with self._lock:
-            if self._group is not None:
-                self._group.leave()
-                self._group = None
+            self._leave()
+
+    def abort(self):
+        """Fails the operations that were started, and waits for none. The group is left once the one that runs has ended."""
+        with self._pending_lock:
+            self._is_aborted = True
+            pending, self._pending = self._pending, set()
+        for ended in pending:
+            ended.set_result(_aborted())
+        self._waiting.put(None)
+        self._leave_if_aborted()
+
+    def _leave(self):
+        group, self._group = self._group, None
+        if group is not None:
+            group.leave()
+
+    def _leave_if_aborted(self):
+        # If an operation is running, its thread calls this after it.
+        if self._is_aborted and self._lock.acquire(blocking=False):
+            try:
+                self._leave()
+            finally:
+                self._lock.release()
 
     def _work(self):
         while (item := self._waiting.get()) is not None:
@@ -532,17 +575,22 @@ class _Worker:
         failure = None
         try:
             with self._lock, torch.no_grad():
-                if self._group is None:
+                if self._group is None and not self._is_aborted:
                     self._group = self._join()
+                if self._is_aborted:
+                    raise _aborted()
                 try:
                     run(self._group)
                 except OrinocoError as error:
                     raise self._explained(error) from error
         except BaseException as error:
             failure = error
-        with self._count_lock:
-            self._pending -= 1
-        ended.set_result(failure)
+        with self._pending_lock:
+            is_pending = ended in self._pending
+            self._pending.discard(ended)
+        if is_pending:
+            ended.set_result(failure)
+        self._leave_if_aborted()
 
     def _explained(self, error):
         """The error of an operation, with the rank that this one waited for, and with the numbers that ranks have in the process group."""
@@ -598,6 +646,10 @@ class _Work(Work):
 
     def result(self):
         return self._future.value()
+
+
+def _aborted():
+    return OrinocoError("the process group was aborted: destroy it, and make another", None)
 
 
 def _result(failure, result):

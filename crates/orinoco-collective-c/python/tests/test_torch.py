@@ -357,6 +357,55 @@ def test_lists_sizes_and_data_types_that_do_not_fit_are_refused():
     run(_refuses)
 
 
+def _aborts(rank, ranks):
+    dist.init_process_group("orinoco", rank=rank, world_size=ranks, timeout=datetime.timedelta(seconds=120))
+    dist.barrier()
+    own = dist.group.WORLD
+    if rank == 0:
+        # It has the store, and makes no call until the other rank has aborted.
+        own._store.get("end")
+        os._exit(0)
+    # One that runs, one that waits for it, and one that waits for the other rank to join.
+    works = [dist.all_reduce(torch.ones(4), async_op=True), dist.all_reduce(torch.ones(4), async_op=True), dist.irecv(torch.ones(1), 0)]
+    while not own._operations._group._handle._calls:
+        time.sleep(0.001)
+    start = time.monotonic()
+    own.abort()
+    for work in works:
+        with pytest.raises(Exception, match="the process group was aborted"):
+            work.wait()
+        assert work.is_completed() and not work.is_success()
+    for call in (lambda: dist.all_reduce(torch.ones(1)), lambda: dist.send(torch.ones(1), 0)):
+        with pytest.raises(Exception, match="the process group was aborted"):
+            call()
+    dist.destroy_process_group()
+    assert time.monotonic() - start < 30
+    assert own._operations._group is not None, "the operation still runs"
+    own._store.set("end", "")
+    # It fails when the other rank ends, and the group is left then.
+    own._operations._thread.join(60)
+    assert own._operations._group is None
+
+
+def test_an_abort_does_not_wait_for_a_rank_that_is_late():
+    run(_aborts)
+
+
+def _aborts_at_rest(rank, ranks):
+    dist.init_process_group("orinoco", rank=rank, world_size=ranks)
+    dist.barrier()
+    own = dist.group.WORLD
+    assert own._operations._group is not None
+    own.abort()
+    assert own._operations._group is None
+    with pytest.raises(Exception, match="the process group was aborted"):
+        dist.barrier()
+
+
+def test_an_abort_leaves_a_group_without_operations():
+    run(_aborts_at_rest, ranks=1)
+
+
 def _die(rank, ranks):
     dist.init_process_group("orinoco", rank=rank, world_size=ranks)
     dist.barrier()
