@@ -178,10 +178,10 @@ class ProcessGroupOrinoco(dist.ProcessGroup):
         return self._start(run, tensors, opts)
 
     # The C library reads and writes as many blocks as there are ranks, and PyTorch checks neither lists nor sizes: that is done here, before an
-    # operation starts.
+    # operation starts. Lists are copied, because the caller may change them while the operation waits for its turn.
 
     def allgather(self, outputs, inputs, opts=None):
-        name = "all_gather"
+        name, outputs, inputs = "all_gather", _copies(outputs), list(inputs)
         _check_length(name, "list of output lists", outputs, len(inputs), "one for each input")
         for parts, tensor in zip(outputs, inputs):
             self._check_blocks(name, "output", parts, tensor, "the input")
@@ -196,7 +196,7 @@ class ProcessGroupOrinoco(dist.ProcessGroup):
         return self._start(run, outputs, opts)
 
     def allgather_coalesced(self, outputs, inputs, opts=None):
-        name = "all_gather_coalesced"
+        name, outputs, inputs = "all_gather_coalesced", _copies(outputs), list(inputs)
         _check_length(name, "list of output lists", outputs, self._own_ranks, "one for each rank")
         for rank, parts in enumerate(outputs):
             _check_length(name, f"output list {rank}", parts, len(inputs), "one for each input")
@@ -206,7 +206,7 @@ class ProcessGroupOrinoco(dist.ProcessGroup):
         return self.all_gather_single_coalesced([output], [tensor], opts)
 
     def all_gather_single_coalesced(self, outputs, inputs, opts=None):
-        name = "all_gather_into_tensor"
+        name, outputs, inputs = "all_gather_into_tensor", list(outputs), list(inputs)
         _check_length(name, "list of outputs", outputs, len(inputs), "one for each input")
         for output, tensor in zip(outputs, inputs):
             _check_data_type(name, "the output", output, tensor, "the input")
@@ -221,7 +221,8 @@ class ProcessGroupOrinoco(dist.ProcessGroup):
         return self._start(run, outputs, opts)
 
     def gather(self, outputs, inputs, opts=None):
-        name, root = "gather", opts.rootRank if opts else 0
+        name, outputs, inputs = "gather", _copies(outputs), list(inputs)
+        root = opts.rootRank if opts else 0
         if self._own_rank == root:
             _check_length(name, "list of output lists", outputs, len(inputs), "one for each input")
             for parts, tensor in zip(outputs, inputs):
@@ -239,7 +240,8 @@ class ProcessGroupOrinoco(dist.ProcessGroup):
         return self._start(run, outputs, opts)
 
     def scatter(self, outputs, inputs, opts=None):
-        name, root = "scatter", opts.rootRank if opts else 0
+        name, outputs, inputs = "scatter", list(outputs), _copies(inputs)
+        root = opts.rootRank if opts else 0
         if self._own_rank == root:
             _check_length(name, "list of input lists", inputs, len(outputs), "one for each output")
             for tensor, blocks in zip(outputs, inputs):
@@ -254,7 +256,8 @@ class ProcessGroupOrinoco(dist.ProcessGroup):
         return self._start(run, outputs, opts)
 
     def reduce_scatter(self, outputs, inputs, opts=None):
-        name, op = "reduce_scatter", _reduction(opts.reduceOp if opts else dist.ReduceOp.SUM)
+        name, outputs, inputs = "reduce_scatter", list(outputs), _copies(inputs)
+        op = _reduction(opts.reduceOp if opts else dist.ReduceOp.SUM)
         _check_length(name, "list of input lists", inputs, len(outputs), "one for each output")
         for tensor, blocks in zip(outputs, inputs):
             _check_length(name, "list of inputs", blocks, self._own_ranks, "one for each rank")
@@ -276,7 +279,8 @@ class ProcessGroupOrinoco(dist.ProcessGroup):
         return self.reduce_scatter_single_coalesced([output], [tensor], opts)
 
     def reduce_scatter_single_coalesced(self, outputs, inputs, opts=None):
-        name, op = "reduce_scatter_tensor", _reduction(opts.reduceOp if opts else dist.ReduceOp.SUM)
+        name, outputs, inputs = "reduce_scatter_tensor", list(outputs), list(inputs)
+        op = _reduction(opts.reduceOp if opts else dist.ReduceOp.SUM)
         _check_length(name, "list of inputs", inputs, len(outputs), "one for each output")
         for output, tensor in zip(outputs, inputs):
             _check_data_type(name, "the input", tensor, output, "the output")
@@ -307,7 +311,8 @@ class ProcessGroupOrinoco(dist.ProcessGroup):
         return self._start(run, [output], opts)
 
     def alltoall(self, outputs, inputs, opts=None):
-        name, own = "all_to_all", self._own_rank
+        name, outputs, inputs = "all_to_all", list(outputs), list(inputs)
+        own = self._own_rank
         _check_length(name, "list of inputs", inputs, self._own_ranks, "one for each rank")
         _check_length(name, "list of outputs", outputs, self._own_ranks, "one for each rank")
         for kind, tensors in (("input", inputs), ("output", outputs)):
@@ -700,6 +705,10 @@ def _size(tensor):
     return tensor.numel() * tensor.element_size()
 
 
+def _copies(lists):
+    return [list(tensors) for tensors in lists]
+
+
 def _concatenated(tensors):
     """The bytes of tensors, one after the other."""
     return torch.cat([_on_cpu(tensor).detach().contiguous().view(-1).view(torch.uint8) for tensor in tensors])
@@ -718,7 +727,7 @@ def _distribute(data, tensors):
 def _split_bytes(operation, name, tensor, sizes, ranks):
     """Bytes of the blocks of a tensor that is split along its first dimension."""
     if not tensor.dim():
-        raise ValueError(f"{operation}: {name} has no dimension along which it can be split; expected one at least")
+        raise ValueError(f"{operation}: {name} has no dimension along which it can be split; expected at least one")
     rows = tensor.shape[0]
     if not sizes:
         if rows % ranks:

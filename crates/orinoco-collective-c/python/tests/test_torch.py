@@ -333,6 +333,26 @@ def _correct_calls(rank, ranks):
     ]
 
 
+def _changes_lists(rank, ranks):
+    """Changes lists while an operation waits for its turn: it has the tensors with which it was started."""
+    ones, totals, parts = torch.ones(4), torch.zeros(4), [torch.zeros(4) for _ in range(ranks)]
+    blocks, gathered, exchanged = [ones] * ranks, list(parts), [torch.zeros(4) for _ in range(ranks)]
+    received = list(exchanged)
+    with dist.group.WORLD._operations._lock:
+        works = [
+            dist.reduce_scatter(totals, blocks, async_op=True),
+            dist.gather(ones, gathered if rank == 0 else None, 0, async_op=True),
+            dist.all_to_all(received, blocks, async_op=True),
+        ]
+        for tensors in (blocks, gathered, received):
+            tensors.clear()
+    for work in works:
+        work.wait()
+    assert totals.tolist() == [ranks] * 4
+    assert torch.equal(torch.stack(parts), torch.full((ranks, 4), 1.0 if rank == 0 else 0.0))
+    assert torch.equal(torch.stack(exchanged), torch.ones(ranks, 4))
+
+
 def _refuses(rank, ranks):
     dist.init_process_group("orinoco", rank=rank, world_size=ranks, timeout=datetime.timedelta(seconds=60))
     refused = _refused_calls(rank, dist.group.WORLD)
@@ -345,6 +365,7 @@ def _refuses(rank, ranks):
                 call()
         result, expected = correct[name]()
         assert torch.equal(result, expected), (name, result, expected)
+    _changes_lists(rank, ranks)
     # Only the two ranks together can tell that a block between them has two sizes. It is the last call: the group fails.
     inputs = [torch.zeros(4), torch.zeros(4)]
     outputs = [torch.zeros(4), torch.zeros(4)]
