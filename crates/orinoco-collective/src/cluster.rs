@@ -34,10 +34,10 @@ use rustix::event::{PollFd, PollFlags};
 use thiserror::Error;
 
 use crate::clock::Ticks;
-use crate::failure::check_silence;
 use crate::message::{MessageSettings, Uniform};
 use crate::rdma::{RdmaError, RdmaPolicy};
 use crate::security::{KeyPair, PublicKey};
+use crate::silence::check_silence;
 use crate::tcp::{Joined, Links, Place, check_connections, digest, flag, lower, raise, wait_for};
 use crate::{Communicator, JoinError};
 use connect::Seats;

@@ -48,6 +48,7 @@ mod regular_file;
 mod schedule;
 mod security;
 mod shm;
+mod silence;
 mod split;
 mod tcp;
 mod topology;
@@ -67,7 +68,7 @@ pub use communicator::Communicator;
 pub use data::{DataType, ReduceOp};
 pub use element::{Element, reduce};
 pub use error::{CollectiveError, JoinError, RetryError};
-pub use failure::{FailureCause, SILENCE_MIN};
+pub use failure::FailureCause;
 pub use message::{
     AllocateError, Engine, Failure, HEADER_BYTES, Header, Health, LinkFault, MappedMemory, Memory,
     MessageGroup, MessageSettings, Moved, NOTICE_BYTES, Notice, NumberedCall, OperationPlan, Order, Position,
@@ -85,6 +86,7 @@ pub use recorder::{FlightRecord, OperationRecord, OperationState, RankWaits, Sta
 pub use schedule::{Buffer, Local, Region, Round, Schedule, Transfer, Unsupported, schedule};
 pub use security::{GroupKey, KeyError, KeyPair, PublicKey, Security, SigningKey, VerifyingKey};
 pub use shm::{Limits, Settings, ShmGroup};
+pub use silence::SILENCE_MIN;
 pub use tcp::{Rendezvous, SharedPorts, Tcp, TcpGroup, TcpSettings};
 pub use topology::Topology;
 pub use tuning::{Candidate, Drift, Explanation, Figures, FiguresError, Measured};

@@ -29,11 +29,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::{Ticks, pause};
-use crate::failure::check_silence;
 use crate::message::{
     Engine, Health, LinkFault, Memory, MessageGroup, MessageSettings, Moved, Refusal, StreamReceiver,
     StreamSender, Transport,
 };
+use crate::silence::check_silence;
 use crate::tcp::EPOCH;
 use crate::{JoinError, Topology};
 use layout::RANKS_MAX;

@@ -39,10 +39,10 @@ pub use limits::Limits;
 
 use crate::call::Call;
 use crate::caller::Caller;
-use crate::failure::check_silence;
 use crate::meeting_file::MeetingFile;
 use crate::message::VOTING_RANKS_MAX;
 use crate::recorder::Recorder;
+use crate::silence::check_silence;
 use crate::{
     CollectiveError, Communicator, Element, FailureCause, FlightRecord, JoinError, ReduceOp, Statistics,
 };

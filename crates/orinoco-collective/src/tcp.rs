@@ -29,11 +29,11 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags};
 
-use crate::failure::check_silence;
 use crate::message::{
     Engine, Health, LinkFault, Memory, MessageGroup, MessageSettings, StreamReceiver, StreamSender,
     TCP_CONNECTIONS_MAX, Transport, VOTING_RANKS_MAX,
 };
+use crate::silence::check_silence;
 use crate::{JoinError, Topology};
 use join::check_capability;
 use offer::Capability;

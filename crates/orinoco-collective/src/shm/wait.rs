@@ -32,8 +32,9 @@ const YIELD_TIME: Duration = Duration::from_millis(20);
 const _: () = assert!(YIELDS_UNTIMED <= YIELDS_SHARED, "they are a part of them");
 /// Longest sleep. A rank that raises its flag just as another goes to sleep may miss it, and then this is the delay.
 const SLEEP: Duration = Duration::from_millis(1);
-/// Longest time between two looks at ranks that are not awaited. A look asks the kernel about each of their processes.
-const OTHERS_EVERY: Duration = Duration::from_millis(10);
+/// Longest time between two looks at ranks that are not awaited. A look asks the kernel about each of their processes. Under shuttle,
+/// where time stands still, each wait looks.
+const OTHERS_EVERY: Duration = if cfg!(shuttle) { Duration::ZERO } else { Duration::from_millis(10) };
 /// Looks at them in the time after which a rank counts as dead: if this rank looks too seldom, it takes itself for the one that was
 /// stopped.
 const OTHERS_LOOKS: u32 = 8;
