@@ -334,11 +334,15 @@ impl Cluster {
             return Ok(());
         }
         let unreached = match &why {
-            JoinError::OtherEpoch { rank: seat } | JoinError::Untrusted { rank: seat, .. } => vec![*seat],
+            JoinError::OtherEpoch { rank: seat }
+            | JoinError::NoRank { rank: seat, .. }
+            | JoinError::Untrusted { rank: seat, .. } => vec![*seat],
             JoinError::Missing { missing, .. } => missing.clone(),
             _ => Vec::new(),
         };
-        let seats = unreached.iter().map(|seat| self.list().seats[*seat].name.clone()).collect();
+        // It is this seat itself if the epoch was over before all were connected.
+        let others = unreached.iter().filter(|seat| **seat != self.seat());
+        let seats = others.map(|seat| self.list().seats[*seat].name.clone()).collect();
         Err(ClusterError::Unconnected { seats, why: Box::new(why), waited })
     }
 

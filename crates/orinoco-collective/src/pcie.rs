@@ -54,12 +54,12 @@ const SLEEP_MAX: Duration = Duration::from_millis(1);
 impl PcieGroup {
     /// Joins a group as one of its ranks, through a window that all name: a PCI BAR (`/sys/bus/pci/devices/*/resource2`, or
     /// `resource2_wc`), or a file. Returns when all have joined. A file that does not exist is made by rank 0 and removed when all have
-    /// joined; one that exists must be empty memory, or have served such a group before, and keeps its name until all have joined. It must belong to
-    /// this user, nobody else may write to it, and it must not be a symbolic link.
+    /// joined; one that exists must be empty memory, or have served such a group before, and keeps its name until all have joined.
+    /// It must belong to this user, nobody else may write to it, and it must not be a symbolic link.
     ///
     /// # Errors
-    /// If the window cannot be mapped or is too small, if another user can write to its file, if it leads to other machines and there are no keys, if a rank has other settings
-    /// or another key, or if not all join before the deadline.
+    /// If the window cannot be mapped or is too small, if another user can write to its file, if it leads to other machines and there
+    /// are no keys, if a rank has other settings or another key, or if not all join before the deadline.
     pub fn join(path: &Path, rank: usize, ranks: usize, settings: PcieSettings) -> Result<Self, JoinError> {
         if rank >= ranks || ranks > RANKS_MAX {
             return Err(JoinError::Ranks { rank, ranks, max: RANKS_MAX });
