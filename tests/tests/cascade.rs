@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use image::codecs::gif::GifEncoder;
+use image::{Delay, Frame};
 use orinoco_api::{ModelStatus, Status};
 use orinoco_tests::{binary, make_local_cluster, orinoco, root, signal, wait};
 use serde_json::Value;
@@ -33,15 +35,26 @@ fn write_board(dir: &Path, name: &str, operator: &str, rest: &str) {
     fs::write(dir.join(format!("{name}.toml")), board).expect("written");
 }
 
-/// People in a photo, and the same model again on each of them, by `seat` (with these keys).
+/// Writes a video of one photo, a frame a second, so that a busy machine keeps up. An answer that takes longer than 1.5 s is late, and
+/// one of four images takes 0.4 s in the profile `dev` where nothing else runs.
+fn write_people(path: &Path) {
+    let photo = image::open(root().join("docs/demo.jpg")).expect("a photo").to_rgba8();
+    let frame = || Frame::from_parts(photo.clone(), 0, 0, Delay::from_numer_denom_ms(1_000, 1));
+    let mut video = GifEncoder::new_with_speed(File::create(path).expect("a file"), 30);
+    video.encode_frames([frame(), frame()]).expect("written");
+}
+
+/// People in a video of one photo, and the same model again on each of them, by `seat` (with these keys).
 fn stream_of_people(seat: &str, sink: &Path) -> String {
+    let video = sink.with_extension("gif");
+    write_people(&video);
     format!(
         "[[model]]\nname = 'people'\nmodel = 'person-nano'\n\
          [[model]]\nname = 'again'\nmodel = 'person-nano'\nbatch = 4\non = {{ model = 'people', count_max = 4 }}\n{seat}\
          [[sink]]\nname = 'results'\nkind = 'jsonl'\npath = '{}'\n\
          [[stream]]\nname = 'gate'\nsource = '{}?loop=1&pace=pts'\nmodels = ['people', 'again']\nsinks = ['results']\n",
         sink.display(),
-        root().join("docs/demo.jpg").display(),
+        video.display(),
     )
 }
 
@@ -175,7 +188,7 @@ fn a_stream_goes_on_without_the_seat_of_its_second_model_and_uses_it_again() {
     let a = Daemon::start(dir, "a");
     a.until(|model| missed(model, "offline") > 0);
     let b = Daemon::start(dir, "b");
-    let before = a.until(|model| remote(model) >= 40);
+    let before = a.until(|model| remote(model) >= 12);
     assert!(
         b.status().expect("a status").ready,
         "a board that serves others is ready without frames of its own"
@@ -186,10 +199,10 @@ fn a_stream_goes_on_without_the_seat_of_its_second_model_and_uses_it_again() {
     let after = a.until(|model| missed(model, "offline") > missed(&before, "offline"));
     println!("it went on after {} ms", start.elapsed().as_millis());
     assert!(start.elapsed() < GOES_ON_MAX, "{:?}", start.elapsed());
-    a.until(|model| missed(model, "offline") >= missed(&after, "offline") + 20);
+    a.until(|model| missed(model, "offline") >= missed(&after, "offline") + 8);
 
     let b = Daemon::start(dir, "b");
-    let back = a.until(|model| remote(model) >= remote(&after) + 40);
+    let back = a.until(|model| remote(model) >= remote(&after) + 12);
     println!("{back:?}");
     let fps = a.status().expect("a status").streams[0].fps;
     a.end();
@@ -210,9 +223,9 @@ fn a_local_model_takes_over_when_its_seat_is_offline() {
     write_board(dir, "a", &operator, &stream_of_people("seat = 'b'\nfallback = 'local'\n", &results));
     write_board(dir, "b", &operator, SERVED);
     let (a, b) = (Daemon::start(dir, "a"), Daemon::start(dir, "b"));
-    a.until(|model| remote(model) >= 40);
+    a.until(|model| remote(model) >= 12);
     drop(b);
-    let missed = a.until(|model| missed(model, "offline") >= 20);
+    let missed = a.until(|model| missed(model, "offline") >= 8);
     println!("{missed:?}");
     a.end();
     assert_eq!(check_frames(&results, &expected), 0, "every frame has all results");
