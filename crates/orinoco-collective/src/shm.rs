@@ -11,6 +11,7 @@
 mod agreement;
 mod arm;
 mod cores;
+mod deadlock;
 mod heartbeat;
 #[cfg(all(test, shuttle))]
 mod interleavings;

@@ -54,7 +54,7 @@ impl Agreement {
             // After it was seen to be gone: its last notice is there, and may be that it has formed the group.
             let words = self.segment.notice(rank).read();
             if let Some(notice @ Notice::Shrink(_)) =
-                words.and_then(|words| Notice::decode(&bytes(words), EPOCH))
+                words.and_then(|(_, words)| Notice::decode(&bytes(words), EPOCH))
             {
                 self.health.received(rank, notice, now.since(self.start));
             }

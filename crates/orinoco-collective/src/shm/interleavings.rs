@@ -271,3 +271,41 @@ fn the_first_failure_is_the_one_that_all_report() {
         assert!(named.iter().all(|rank| *rank == named[0]), "ranks {named:?} are named");
     });
 }
+
+/// Ranks whose sleeps end by themselves look at who waits for whom all the time, and find no circle in right calls.
+#[test]
+fn right_calls_are_never_taken_for_a_circle_of_waits() {
+    for ranks in [2, 3] {
+        let setup = Setup { ranks, single_copy: false, times_out: true };
+        check_orders(move || {
+            run(
+                setup,
+                |_| {},
+                |mut group| {
+                    operate(&mut group, &[3, 50]).unwrap();
+                    pass_on(&mut group, &[100, 3]).unwrap();
+                    group.barrier().unwrap();
+                },
+            );
+        });
+    }
+}
+
+/// Both ranks receive. One notices at any time that they wait without end, or both do.
+#[test]
+fn ranks_that_wait_for_each_other_find_out() {
+    let setup = Setup { ranks: 2, single_copy: false, times_out: true };
+    check_orders(move || {
+        let errors = run(
+            setup,
+            |_| {},
+            |mut group| {
+                let other = 1 - group.rank();
+                group.barrier().unwrap();
+                group.recv(other, &mut [0i64]).unwrap_err()
+            },
+        );
+        let both = |error: &CollectiveError| matches!(error, CollectiveError::Mismatch { .. });
+        assert!(errors.iter().any(both), "{errors:?}");
+    });
+}

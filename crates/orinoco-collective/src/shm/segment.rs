@@ -6,6 +6,7 @@
 //!            2 lines     flag, call and up to 112 bytes of payload; operations take turns
 //!            2 lines     flags of measurements
 //!            notice      its part in making a smaller group
+//!            wait        the ranks for which it waits, while it sleeps
 //!            4 slots     pieces of longer vectors; pieces take turns
 //! per pair   2 lines     pieces that the first rank has sent, and that the second has taken
 //!            4 slots     pieces of messages; pieces take turns
@@ -45,7 +46,7 @@ const MESSAGE_SLOT_MAX: usize = if cfg!(shuttle) { 128 } else { 32 << 10 };
 const MESSAGE_SLOTS_TOTAL: usize = 4 << 20;
 
 /// Beginning of a segment.
-const MAGIC: u64 = u64::from_le_bytes(*b"orinoco\x05");
+const MAGIC: u64 = u64::from_le_bytes(*b"orinoco\x06");
 /// Beginning of the segments of every version. The byte after it is the version.
 const NAME: [u8; 7] = *b"orinoco";
 /// Highest version that a segment may have. Texts that begin in the same way have a printable character there.
@@ -92,18 +93,18 @@ pub(super) struct Pulse {
 /// Words of a notice.
 const NOTICE_WORDS: usize = NOTICE_BYTES / 8;
 
-/// The last notice of a rank to those with which it makes a smaller group.
+/// Words that a rank writes and others read as a whole.
 #[repr(C, align(128))]
-pub(super) struct LastNotice {
-    /// Counts up before and after each write: even when the notice is whole, 0 before the first. Of a rank that was killed in the middle
+pub(super) struct Record<const WORDS: usize> {
+    /// Counts up before and after each write: even when the words are whole, 0 before the first. Of a rank that was killed in the middle
     /// it stays odd.
     version: AtomicU64,
-    words: [AtomicU64; NOTICE_WORDS],
+    words: [AtomicU64; WORDS],
 }
 
-impl LastNotice {
-    /// Replaces the notice. Only its rank does so.
-    pub(super) fn write(&self, words: [u64; NOTICE_WORDS]) {
+impl<const WORDS: usize> Record<WORDS> {
+    /// Replaces the words. Only their rank does so.
+    pub(super) fn write(&self, words: [u64; WORDS]) {
         let version = self.version.load(Ordering::Relaxed);
         self.version.store(version.wrapping_add(1), Ordering::Relaxed);
         fence(Ordering::Release);
@@ -111,16 +112,35 @@ impl LastNotice {
         self.version.store(version.wrapping_add(2), Ordering::Release);
     }
 
-    /// Reads the notice, which may be anything. `None` if there is none, or if it changes just now.
-    pub(super) fn read(&self) -> Option<[u64; NOTICE_WORDS]> {
+    /// Reads the words, which may be anything, and their version. `None` if there are none, or if they change just now.
+    pub(super) fn read(&self) -> Option<(u64, [u64; WORDS])> {
         let version = self.version.load(Ordering::Acquire);
         let words = self.words.each_ref().map(|word| word.load(Ordering::Relaxed));
         fence(Ordering::Acquire);
         let is_whole =
             version != 0 && version.is_multiple_of(2) && self.version.load(Ordering::Relaxed) == version;
-        is_whole.then_some(words)
+        is_whole.then_some((version, words))
+    }
+
+    #[cfg(shuttle)]
+    fn new() -> Self {
+        Self { version: AtomicU64::new(0), words: std::array::from_fn(|_| AtomicU64::new(0)) }
     }
 }
+
+/// The last notice of a rank to those with which it makes a smaller group.
+pub(super) type LastNotice = Record<NOTICE_WORDS>;
+
+/// For whom a rank waits.
+#[repr(C, align(128))]
+pub(super) struct WaitRecord {
+    /// The code of its call, and a bit for each rank that it awaits; none while it does not sleep.
+    pub(super) wait: Record<2>,
+    /// Times that it looked, while it slept, and nothing had come of those that it awaits.
+    pub(super) looks: AtomicU64,
+}
+
+const _: () = assert!(RANKS_MAX <= u64::BITS as usize, "a bit for each rank");
 
 /// Two cache lines of a rank: prefetchers fetch them together.
 #[repr(C, align(128))]
@@ -142,6 +162,7 @@ struct RankPage {
     /// Flags of measurements.
     bare_lines: [Line; 2],
     notice: LastNotice,
+    wait: WaitRecord,
 }
 
 /// Lines of the messages from one rank to another.
@@ -258,6 +279,10 @@ impl Segment {
         is_complete.then(|| self.header().ranks.load(Ordering::Relaxed))
     }
 
+    pub(super) fn ranks(&self) -> usize {
+        self.ranks
+    }
+
     pub(super) fn header(&self) -> &Header {
         // SAFETY: the mapping begins with a header (`file_bytes`), is aligned to a page, and lives as long as `self`. It holds
         // atomics alone, for which any pattern of bits is valid and which others may change.
@@ -271,6 +296,11 @@ impl Segment {
     /// A rank's place for its last notice.
     pub(super) fn notice(&self, rank: usize) -> &LastNotice {
         &self.page(rank).notice
+    }
+
+    /// A rank's place for whom it waits.
+    pub(super) fn wait(&self, rank: usize) -> &WaitRecord {
+        &self.page(rank).wait
     }
 
     /// A rank's line for an operation.
@@ -433,10 +463,8 @@ impl Segment {
             },
             lines: [line(), line()],
             bare_lines: [line(), line()],
-            notice: LastNotice {
-                version: AtomicU64::new(0),
-                words: std::array::from_fn(|_| AtomicU64::new(0)),
-            },
+            notice: LastNotice::new(),
+            wait: WaitRecord { wait: Record::new(), looks: AtomicU64::new(0) },
         };
         let header =
             Header { magic: AtomicU64::new(0), ranks: AtomicU64::new(0), failure: AtomicU64::new(0) };

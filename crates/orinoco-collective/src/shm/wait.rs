@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::Settings;
 use super::arm;
+use super::deadlock::{Opposite, Sleep};
 use super::heartbeat::Watch;
 use super::process::RankProcess;
 use super::segment::{Line, Segment};
@@ -241,7 +242,11 @@ impl Waiting {
         let mut watches = self.watches.lock().unwrap_or_else(PoisonError::into_inner);
         let others_every = OTHERS_EVERY.min(self.settings.silence / OTHERS_LOOKS);
         let mut looked_at_others = Ticks::now();
-        while !awaited.iter().any(|awaited| awaited.has_come()) {
+        let Awaited { segment, call, .. } = *awaited[0];
+        let has_come = || awaited.iter().any(|awaited| awaited.has_come());
+        let mut sleep = Sleep::begin(segment, self.rank, call, awaited.iter().map(|awaited| awaited.rank));
+        while !has_come() {
+            sleep.looked();
             sleep_until_raised(awaited[0]);
             let now = Ticks::now();
             if now.since(looked_at_others) >= others_every {
@@ -250,6 +255,12 @@ impl Waiting {
             }
             for awaited in awaited {
                 self.check(awaited, &mut watches[awaited.rank], start, now)?;
+            }
+            if !has_come()
+                && let Some(Opposite { rank, call: theirs }) = sleep.find()
+            {
+                fail(segment, rank, FailureCause::Mismatch);
+                return Err(CollectiveError::Mismatch { rank, theirs, ours: call });
             }
         }
         Ok(())

@@ -262,3 +262,84 @@ fn a_rank_that_has_done_its_part_may_be_gone_while_others_compute() {
     });
     assert_eq!(sums[0], 8);
 }
+
+/// A call of a rank, and how it is shown.
+type CallOf = (fn(&mut ShmGroup) -> Result<(), CollectiveError>, &'static str);
+
+/// Two ranks that wait for each other without end learn it long before their deadline, with both calls.
+#[test]
+fn two_ranks_that_wait_for_each_other_in_different_calls_name_both() {
+    let receives: [CallOf; 2] = [
+        (|group| group.recv(1, &mut [0u8; 3]), "send of 3 u8 from rank 1"),
+        (|group| group.recv(0, &mut [0u8; 3]), "send of 3 u8 from rank 0"),
+    ];
+    let sends: [CallOf; 2] = [
+        (|group| group.send(1, &[0u8; 1 << 20]), "send of 1048576 u8 from rank 0"),
+        (|group| group.send(0, &[0u8; 1 << 20]), "send of 1048576 u8 from rank 1"),
+    ];
+    let reduces: CallOf =
+        (|group| group.all_reduce(ReduceOp::Sum, &mut [0.0f32; 5]), "all_reduce of 5 f32, sum");
+    let gathers: CallOf = (
+        |group| group.all_gather_v(&[0u8; 2], &[2, 2], &mut [0; 4]),
+        "all_gather_v of u8, counts with the checksum",
+    );
+    for calls in [receives, sends, [receives[0], reduces], [reduces, gathers]] {
+        let errors = run(&crate::on_shm::KIND, 2, Times::of_a_busy_machine(), |mut group| {
+            group.barrier().unwrap();
+            calls[group.rank()].0(&mut group).unwrap_err()
+        });
+        let names_both = |error: &CollectiveError| match error {
+            CollectiveError::EpochFailed { cause: FailureCause::Mismatch, .. } => false,
+            CollectiveError::Mismatch { .. } => {
+                assert!(calls.iter().all(|(_, shown)| error.to_string().contains(shown)), "{error}");
+                true
+            }
+            _ => panic!("{error}"),
+        };
+        assert!(errors.iter().filter(|error| names_both(error)).count() >= 1, "{errors:?}");
+    }
+}
+
+/// Ranks 0 and 2 gather vectors that are too long to be sent before they are taken, and rank 1 receives from rank 2.
+#[test]
+fn a_rank_that_waits_for_two_others_is_in_a_circle_with_one() {
+    let errors = run(&crate::on_shm::KIND, 3, Times::of_a_busy_machine(), |mut group| {
+        let own = vec![0u8; 1 << 20];
+        match group.rank() {
+            1 => group.recv(2, &mut [0u8; 3]),
+            _ => group.all_gather_v(&own, &[1 << 20; 3], &mut vec![0; 3 << 20]),
+        }
+        .unwrap_err()
+    });
+    let is_named = |error: &CollectiveError| match error {
+        CollectiveError::Mismatch { .. } => true,
+        CollectiveError::EpochFailed { cause: FailureCause::Mismatch, .. } => false,
+        _ => panic!("{error}"),
+    };
+    assert!(errors.iter().filter(|error| is_named(error)).count() >= 1, "{errors:?}");
+}
+
+/// Each of three ranks receives from the next.
+#[test]
+fn ranks_that_wait_in_a_circle_name_two_calls() {
+    let errors = run(&crate::on_shm::KIND, 4, Times::of_a_busy_machine(), |mut group| {
+        match group.rank() {
+            // It waits for one of the circle.
+            3 => group.recv(0, &mut [0u8]),
+            rank => group.recv((rank + 1) % 3, &mut [0u8]),
+        }
+        .unwrap_err()
+    });
+    let mut named = 0;
+    for (rank, error) in errors.iter().enumerate() {
+        match error {
+            CollectiveError::EpochFailed { cause: FailureCause::Mismatch, .. } => {}
+            CollectiveError::Mismatch { rank: other, .. } if rank < 3 => {
+                assert_eq!(*other, (rank + 1) % 3);
+                named += 1;
+            }
+            _ => panic!("rank {rank}: {error}"),
+        }
+    }
+    assert!(named >= 1, "{errors:?}");
+}
