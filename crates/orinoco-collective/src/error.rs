@@ -14,7 +14,8 @@ use crate::wire_version::WireVersion;
 /// Fault of a collective operation.
 #[derive(Debug, Error)]
 pub enum CollectiveError {
-    /// Ranks called different operations, or with different sizes. The communicator has failed. A rank whose call needed no message
+    /// Ranks called different operations, or with different sizes, or wait for one another without end, such as two that both receive (of
+    /// which each is shown with the send for which it waits). The communicator has failed. A rank whose call needed no message
     /// (a vector of no elements) may already have returned from it.
     #[error(
         "rank {rank} called {theirs}, this rank called {ours}; all ranks must make the same calls in the same order"
@@ -28,7 +29,7 @@ pub enum CollectiveError {
         ours: Call,
     },
     /// A rank failed during an operation, or before it. The communicator has failed with it.
-    #[error("epoch {epoch} failed during {call}: rank {rank} {cause}")]
+    #[error("epoch {epoch} failed during {call}: rank {rank} {cause}; {}", cause.next_step())]
     EpochFailed {
         /// Membership that has ended.
         epoch: u32,
@@ -119,7 +120,9 @@ pub enum JoinError {
         path: PathBuf,
     },
     /// Another process has this rank.
-    #[error("rank {rank} of {path} has joined already (process {process})")]
+    #[error(
+        "rank {rank} of {path} has joined already (process {process}); give this process another rank, or end that one and start all ranks again"
+    )]
     Taken {
         /// The rank.
         rank: usize,
@@ -165,7 +168,7 @@ pub enum JoinError {
     },
     /// The other ranks go on without this one.
     #[error(
-        "rank {by} and others make a smaller group without this rank{}; join as a rank of a new group",
+        "rank {by} and others have left this rank out of their smaller group{}; it cannot join that one: start all ranks again, or go on without this rank",
         cause.map_or_else(String::new, |cause| format!(", since it {cause}"))
     )]
     Excluded {
@@ -288,7 +291,9 @@ pub enum JoinError {
         source: io::Error,
     },
     /// Another program listens at a rank's address.
-    #[error("no valid reply from rank {rank} at {address}: it has ended, or another program uses that port")]
+    #[error(
+        "no valid reply from rank {rank} at {address}: it has ended, or another program uses that port; if its own error does not say why, give it another port"
+    )]
     NoRank {
         /// The rank.
         rank: usize,
@@ -331,7 +336,13 @@ pub enum JoinError {
     #[error("setting up connections")]
     System(#[source] io::Error),
     /// Some ranks did not join.
-    #[error("ranks {missing:?} did not join {at} within {} ms{}{}", waited.as_millis(), refusals(*turned_away), version_refusal(*other_version))]
+    #[error(
+        "{} did not join {at} within {} ms{}{}; see whether each of them was started, and what its own error says",
+        ranks_of(missing),
+        waited.as_millis(),
+        refusals(*turned_away),
+        version_refusal(*other_version)
+    )]
     Missing {
         /// Ranks that did not join.
         missing: Vec<usize>,
@@ -384,7 +395,9 @@ pub enum JoinError {
         rank: usize,
     },
     /// Whoever listens at a rank's address does not have that rank's key.
-    #[error("the program that replies at {address} does not have the key of rank {rank}")]
+    #[error(
+        "the program that replies at {address} does not have the key of rank {rank}; check that all ranks have the same group key or list of public keys, and that no other program uses that port"
+    )]
     Untrusted {
         /// The rank.
         rank: usize,
@@ -392,7 +405,9 @@ pub enum JoinError {
         address: SocketAddr,
     },
     /// A rank in a window does not have its key.
-    #[error("rank {rank} in {path} does not have the key of that rank")]
+    #[error(
+        "rank {rank} in {path} does not have the key of that rank; check that all ranks have the same group key or list of public keys, and that no other group uses that memory"
+    )]
     WrongKey {
         /// The rank.
         rank: usize,
@@ -436,7 +451,7 @@ pub enum JoinError {
 pub enum RetryError {
     /// The group is not uniform.
     #[error(
-        "operations are repeated in uniform groups only: in others, ranks that have the result already do not take part again; set `MessageSettings::uniform`"
+        "`retry` works only in a uniform group: in another one, ranks that have the result already would not take part again; set `MessageSettings::uniform`"
     )]
     NotUniform,
     /// The operation failed, and was not repeated any more.
@@ -461,6 +476,11 @@ pub enum RetryError {
 fn numbers(ranks: &[usize]) -> String {
     let numbers: Vec<String> = ranks.iter().map(ToString::to_string).collect();
     numbers.join(", ")
+}
+
+/// The same with the word for them.
+fn ranks_of(ranks: &[usize]) -> String {
+    format!("{} {}", if ranks.len() == 1 { "rank" } else { "ranks" }, numbers(ranks))
 }
 
 /// Words about connections without the right key.

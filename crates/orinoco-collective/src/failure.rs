@@ -36,6 +36,24 @@ impl FailureCause {
         matches!(self, Self::Silent(_) | Self::Ended | Self::Left | Self::Disconnected)
     }
 
+    /// Returns the words that tell a user how to go on.
+    pub(crate) fn next_step(self) -> &'static str {
+        match self {
+            Self::Silent(_) => "check that its process is not suspended, and that its machine can be reached",
+            Self::Left => "let all ranks make the same calls before one leaves",
+            Self::Late(_) => "see what it does instead, or set a longer deadline",
+            Self::Mismatch => "the error of the rank that noticed it names both calls",
+            Self::Ended => "its own output says why",
+            Self::Unreadable => "start all ranks again as the same user, or without single copy",
+            Self::Damaged => "check the network adapters and cables between the two",
+            Self::Unexpected => {
+                "check that both pass the same counts, and that nothing else writes to their connection"
+            }
+            Self::Disconnected => "check the network between the two",
+            Self::Unknown(_) => "install the same version of Orinoco on all machines",
+        }
+    }
+
     /// The cause as a number: its kind in the highest four bits, milliseconds in the others.
     pub(crate) fn to_code(self) -> u32 {
         let millis = |time: Duration| u32::try_from(time.as_millis()).unwrap_or(u32::MAX).min(MILLIS_MAX);

@@ -258,7 +258,7 @@ NUMBER     BEGAN      ENDED    WAITED  LONGEST FOR         OPERATION
      1  12.350 s   12.350 s    0.2 ms  rank 0 (0.2 ms)     broadcast of 1000 f32, root 0
      2  12.400 s   12.400 s         -  -                   barrier
      3  12.400 s     failed  542.0 ms  rank 2 (502.0 ms)   broadcast of 1000 f32, root 2
-Operation 3 failed at 12.950 s: epoch 0 failed during broadcast of 1000 f32, root 2: rank 2 gave no sign of life for 500 ms.
+Operation 3 failed at 12.950 s: epoch 0 failed during broadcast of 1000 f32, root 2: rank 2 gave no sign of life for 500 ms; check that its process is not suspended, and that its machine can be reached.
 During it, this rank waited 542.0 ms, of which 502.0 ms for rank 2.
 
 Waits of rank 1 for each rank:

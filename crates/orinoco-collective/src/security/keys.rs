@@ -68,7 +68,7 @@ pub enum KeyError {
     },
     /// The file holds something else.
     #[error(
-        "{path} is not a file of the kind `{kind}`: expected that word and a key of {DIGITS} hexadecimal digits"
+        "{path} is not a `{kind}` file: it must have the word `{kind}` and then a key of {DIGITS} hexadecimal digits"
     )]
     Content {
         /// The file.

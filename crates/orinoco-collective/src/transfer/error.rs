@@ -57,7 +57,7 @@ pub enum TransferError {
         bytes: u64,
     },
     /// There is no such rank, or it is this one.
-    #[error("no transfer with rank {rank}: it must be another rank, 0 to {}", *ranks - 1)]
+    #[error("cannot transfer to or from rank {rank}: choose a rank from 0 to {} other than this one", *ranks - 1)]
     NoRank {
         /// The number.
         rank: usize,

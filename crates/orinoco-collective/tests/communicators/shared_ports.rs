@@ -195,12 +195,12 @@ fn what_is_missing_is_named() {
     };
     let error = join(ports.clone(), 1);
     let expected =
-        format!("ranks [0] did not join group `group` through the daemon at {} within ", daemon.address);
+        format!("rank 0 did not join group `group` through the daemon at {} within ", daemon.address);
     assert!(error.starts_with(&expected), "{error}");
     let error = join(ports.clone(), 0);
     assert!(
         error.starts_with(&format!(
-            "ranks [1] did not join group `group` through the daemon at {} within ",
+            "rank 1 did not join group `group` through the daemon at {} within ",
             daemon.address
         )),
         "{error}"
@@ -231,7 +231,7 @@ fn what_is_missing_is_named() {
             })
             .map(|rank| rank.join().unwrap())
     });
-    assert!(ranks[0].ends_with("1 connection was refused because of its key"), "{ranks:?}");
+    assert!(ranks[0].contains("; 1 connection was refused because of its key;"), "{ranks:?}");
     assert!(ranks[1].starts_with("rank 0 refuses this rank"), "{ranks:?}");
 }
 

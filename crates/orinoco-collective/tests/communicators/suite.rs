@@ -261,7 +261,7 @@ pub(crate) fn a_sender_that_leaves_is_named_and_its_messages_are_not_lost<G: Gro
         assert_eq!(received, [5; 20]);
         Some(group.recv(1, &mut received).unwrap_err().to_string())
     });
-    let expected = "epoch 0 failed during send of 20 u32 from rank 1: rank 1 left";
+    let expected = "epoch 0 failed during send of 20 u32 from rank 1: rank 1 left; let all ranks make the same calls before one leaves";
     assert_eq!(errors[0].as_deref(), Some(expected));
 }
 
@@ -379,7 +379,7 @@ pub(crate) fn a_rank_that_leaves_is_named<G: Group>(kind: &Kind<G>) {
         }
         Some(group.all_reduce(ReduceOp::Sum, &mut [1.0f32; 1000]).unwrap_err().to_string())
     });
-    let expected = "epoch 0 failed during all_reduce of 1000 f32, sum: rank 1 left".to_owned();
+    let expected = "epoch 0 failed during all_reduce of 1000 f32, sum: rank 1 left; let all ranks make the same calls before one leaves".to_owned();
     assert_eq!(errors, [Some(expected.clone()), None, Some(expected)]);
 }
 

@@ -117,7 +117,7 @@ fn ranks_with_other_settings_are_refused_by_name() {
             threads.map(|(rank, ranks, algorithm)| scope.spawn(move || join(rank, ranks, algorithm)));
         threads.map(|thread| thread.join().unwrap())
     });
-    assert!(errors[0].starts_with("ranks [1, 2] did not join 127.0.0.1:"), "{}", errors[0]);
+    assert!(errors[0].starts_with("ranks 1, 2 did not join 127.0.0.1:"), "{}", errors[0]);
     assert_eq!(errors[1], "rank 0 refuses this rank: its group has 3 ranks, this one 4");
     assert_eq!(
         errors[2],

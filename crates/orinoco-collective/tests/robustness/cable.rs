@@ -81,7 +81,7 @@ fn a_rank_does_not_take_itself_for_another() {
     let rank = cable.start(&Orders { addresses: vec![address], deadline, ..orders("tcp-plaintext", 1, 2) });
     let report = rank.report(0);
     let Report::Refused { text } = &report else { panic!("{report:?}") };
-    assert!(text.starts_with("ranks [0] did not join"), "{text}");
+    assert!(text.starts_with("rank 0 did not join"), "{text}");
 }
 
 #[test]

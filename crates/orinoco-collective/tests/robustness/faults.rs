@@ -226,7 +226,7 @@ fn ranks_that_expect_another_number_of_ranks_are_refused() {
         let all = Orders { deadline, ..orders(transport, 0, 2) };
         let first = Process::start(&all);
         let second = Process::start(&Orders { rank: 1, ranks: 3, ..all.clone() });
-        let of_first = if is_pcie { "its group has 3 ranks" } else { "ranks [1] did not join" };
+        let of_first = if is_pcie { "its group has 3 ranks" } else { "rank 1 did not join" };
         for (rank, words) in [(&first, of_first), (&second, "ranks")] {
             let report = rank.report(0);
             let Report::Refused { text } = &report else { panic!("{transport}: {report:?}") };
@@ -258,7 +258,7 @@ fn a_rank_that_is_killed_while_it_joins_is_named() {
                 let (Report::Refused { text, .. } | Report::Failed { text, .. }) = &report else {
                     panic!("seed {seed}: {transport}: {report:?}")
                 };
-                let names = text.contains("rank 1") || text.contains("ranks [1");
+                let names = text.contains("rank 1") || text.contains("ranks 1");
                 assert!(names, "seed {seed}: {transport}: rank {}: {text}", rank.rank);
                 rank.left(seed);
             }

@@ -107,7 +107,7 @@ fn a_rank_with_another_key_is_refused_and_named() {
     let first = Process::start(&all);
     let second = Process::start(&Orders { rank: 1, ..all.clone() });
     let third = Process::start(&Orders { rank: 2, key: Some(keys[1].clone()), ..all.clone() });
-    let missing = "ranks [2] did not join";
+    let missing = "rank 2 did not join";
     let expected = [missing, missing, "is not that of this rank"];
     for (rank, words) in [&first, &second, &third].into_iter().zip(expected) {
         let report = rank.report(0);
