@@ -19,7 +19,7 @@ codes! {
         "A file that you named, or that such a file refers to, does not exist, is not readable for this user, or is not a \
          regular file (a folder, pipe or device). In a board file, paths in inherit, ort_library and model (if it has a /) \
          are relative to that file; paths of sources and sinks, and on the command line, are relative to the working \
-         directory. ${dir} stands for that file's folder."
+         directory. ${dir} stands for the folder of the board file or model.toml that has it."
     SYNTAX "E0102" Configuration "a file is not valid TOML"
         "Board and model files are TOML 1.0. The message shows the line where parsing failed; the mistake is often on the \
          line before: a missing quote or bracket."
@@ -47,8 +47,8 @@ codes! {
          [otlp], [cluster] and [governor] need `systemctl restart orinocod`. If the log says `not reloaded`, nothing changed. If it \
          says `reloaded joined=...`, everything was applied except the streams or models that the messages name; reload again for those."
     BOARD_PROFILE "E0111" Configuration "no such board profile"
-        "A profile is what is publicly known of a kind of board. `orinoco board list` shows the names of all; `orinoco board detect` \
-         says which one this machine has."
+        "A profile describes a kind of board (rails, sensors, power modes) from public sources. `orinoco board list` lists all profiles; \
+         `orinoco board detect` says which one fits this machine."
     MODEL_NOT_FOUND "E0201" Configuration "no such model"
         "--model takes a name in the model repository (models/<name>), a folder, a model.toml, or an .onnx file. \
          `orinoco models list` shows the names; --models DIR or ORINOCO_MODELS chooses the repository."
@@ -127,7 +127,8 @@ codes! {
         "The binary was built without the named feature. Build it again with that feature."
     CHECK_FAILED "E0601" CheckFailed "a check did not pass"
         "`models check` found a model that no engine can run; its last column has the reason. Or `bench memory` found \
-         outputs that differ, or allocations that did not fit in the shared area; its table shows which."
+         that models gave other outputs in shared memory than each in its own, or asked for more memory than was planned; its table \
+         shows which."
     DATASET "E0602" Configuration "a dataset that cannot be read"
         "A dataset is a folder: images/ with labels/*.txt (YOLO), instances.json with images/ (COCO), images/ with \
          masks/*.png, labels.csv with rows of file,label, or a folder of images for each class. For tracking, a sequence in \

@@ -185,7 +185,8 @@ fn quantize_image(
         // Signed integers begin at -128.
         let is_signed = input.element == Some(ElementType::I8);
         if is_signed {
-            let why = "the graph has no input scale: 0 to 255 is shifted to -128 to 127";
+            let why =
+                "the graph has no quantization scale for its input: pixel values 0 to 255 become -128 to 127";
             unsure.push(UncertainKey { key: "quant_scale", why });
         }
         return is_signed.then_some(Quantization { scale: 1.0, zero_point: -128.0 });
@@ -243,7 +244,8 @@ fn quantize_outputs(
     let mut scales = outputs.iter().map(scale);
     let first = scales.next().flatten();
     if first.is_none() || scales.any(|scale| scale != first) {
-        let why = "outputs have different scales or none, so integers are read unscaled";
+        let why =
+            "the outputs have different quantization scales or none, so their integers are not dequantized";
         unsure.push(UncertainKey { key: "output.quant_scale", why });
         return None;
     }

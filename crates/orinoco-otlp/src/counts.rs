@@ -74,7 +74,7 @@ impl Counts {
             counter("orinoco_otlp_requests_total", "Requests to the OpenTelemetry collector, by outcome.");
         let mut rejected = counter(
             "orinoco_otlp_items_rejected_total",
-            "Data points and spans that the collector rejected in requests that it accepted.",
+            "Data points and spans that the collector rejected in a partial success.",
         );
         for signal in OtlpSignal::ALL {
             for outcome in RequestOutcome::ALL {

@@ -53,7 +53,7 @@ impl Release {
             && !is_same(&root.value, &loader.value)
         {
             conflicts.push(format!(
-                "{} says L4T {}, but {BIOS_VERSION} gives a boot loader of {}: update it",
+                "{} says L4T {}, but {BIOS_VERSION} gives boot loader version {}: update the boot loader",
                 root.source, root.value, loader.value
             ));
         }

@@ -438,7 +438,7 @@ fn governor(governor: &GovernorStatus) -> Vec<Metric> {
         number(
             "orinoco_governor_slow",
             Gauge,
-            "Whether a stream is slower than wanted and the limits leave no room: 1 if so, else 0.",
+            "1 if a stream misses its target latency and the governor cannot make it faster within its limits of power and temperature, else 0.",
             is(&["slow"]),
         ),
         steps,

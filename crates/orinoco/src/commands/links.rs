@@ -147,7 +147,7 @@ fn matrix(cluster: &ClusterStatus) -> String {
         std::iter::once((*from).to_owned()).chain(entries).collect()
     };
     let table = output::table(&headings, 1, names.iter().map(row).collect());
-    format!("all links: rate of the slower direction in MB/s, and round trip in us in brackets\n{table}")
+    format!("all links: bandwidth of the slower direction in MB/s (round-trip time in us)\n{table}")
 }
 
 fn speed(mbps: u32) -> String {
@@ -226,7 +226,7 @@ mod tests {
               east, 10.0.1.2: nobody listens at 10.0.1.2:4711
               west: nobody listens at 10.0.0.3:4711
 
-            all links: rate of the slower direction in MB/s, and round trip in us in brackets
+            all links: bandwidth of the slower direction in MB/s (round-trip time in us)
             seat   north       east  west
             north      -  112 (182)     -
             east       -          -     -

@@ -234,7 +234,7 @@ pub(super) fn memory_details(card: &ModelCard) -> String {
         let device =
             memory.device_peak.map_or_else(String::new, |bytes| format!(", {} on the GPU", mebibytes(bytes)));
         format!(
-            "peak; {} still in use afterwards; {} for the whole process{device}",
+            "peak; {} still in use afterwards; peak of the whole process {}{device}",
             mebibytes(memory.steady),
             mebibytes(memory.process_peak)
         )

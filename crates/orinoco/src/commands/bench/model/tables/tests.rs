@@ -124,7 +124,7 @@ fn a_card_is_a_few_tables() {
         figure    value              details
         accuracy  AP 0.4000          28 images of coco
         latency   5.70 ms            p99 6.10 ms, p99.9 7.00 ms, max 8.00 ms of 1754 inferences on noise, NV12 1280x720
-        memory    24.0 MiB           peak; 20.0 MiB still in use afterwards; 60.0 MiB for the whole process
+        memory    24.0 MiB           peak; 20.0 MiB still in use afterwards; peak of the whole process 60.0 MiB
         power     7.70 ± 0.12 W      idle 4.50 ± 0.05 W; VDD_IN: the whole input; 1500 readings
         energy    18.200 ± 0.400 mJ  per inference above idle; 1700 inferences
         warm-up   6.50 ms            first inference; loaded in 120.00 ms, 10 inferences discarded as warm-up
@@ -166,7 +166,7 @@ fn what_is_not_measured_has_its_reason() {
         figure    value     details
         accuracy  -         not measured: no --dataset is given
         latency   5.70 ms   p99 6.10 ms, p99.9 7.00 ms, max 8.00 ms of 999 inferences on noise, NV12 1280x720
-        memory    24.0 MiB  peak; 20.0 MiB still in use afterwards; 60.0 MiB for the whole process
+        memory    24.0 MiB  peak; 20.0 MiB still in use afterwards; peak of the whole process 60.0 MiB
         power     -         not measured: this machine has no power sensor
         energy    -         not measured, for the same reason as the power
         warm-up   6.50 ms   first inference; loaded in 120.00 ms, 10 inferences discarded as warm-up
@@ -198,7 +198,7 @@ fn a_card_is_markdown() {
         |---|---|---|
         | accuracy | AP 0.4000 | 28 images of coco |
         | latency | 5.70 ms | p99 6.10 ms, p99.9 7.00 ms, max 8.00 ms of 1754 inferences on noise, NV12 1280x720 |
-        | memory | 24.0 MiB | peak; 20.0 MiB still in use afterwards; 60.0 MiB for the whole process |
+        | memory | 24.0 MiB | peak; 20.0 MiB still in use afterwards; peak of the whole process 60.0 MiB |
         | power | 7.70 ± 0.12 W | idle 4.50 ± 0.05 W; VDD_IN: the whole input; 1500 readings |
         | energy | 18.200 ± 0.400 mJ | per inference above idle; 1700 inferences |
         | warm-up | 6.50 ms | first inference; loaded in 120.00 ms, 10 inferences discarded as warm-up |
