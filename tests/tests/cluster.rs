@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use orinoco_api::{
     ClusterList, ClusterModels, ClusterStatus, DoctorReport, LinkStatus, LinksReport, PartState, PullReport,
-    Status,
+    Status, Summary,
 };
 use orinoco_collective::{
     Communicator, GroupKey, ReduceOp, Rendezvous, Security, SharedPorts, TcpGroup, TcpSettings,
@@ -55,8 +55,20 @@ fn daemon(dir: &Path, name: &str, operator: &str) -> Command {
     fs::create_dir_all(&state).expect("created");
     let mut command = Command::new(binary("orinocod"));
     command.arg("--board").arg(write_board(dir, name, operator));
+    command.arg("--summary").arg(summary_file(dir, name));
     command.env("STATE_DIRECTORY", state).current_dir(root()).stderr(Stdio::null());
     command
+}
+
+fn summary_file(dir: &Path, name: &str) -> PathBuf {
+    dir.join(format!("{name}.summary.json"))
+}
+
+/// The cluster in the summary of a daemon that has ended.
+fn cluster_at_the_end(dir: &Path, name: &str) -> ClusterStatus {
+    let text = fs::read(summary_file(dir, name)).expect("a summary");
+    let summary: Summary = serde_json::from_slice(&text).expect("a summary");
+    summary.cluster.expect("the board is in a cluster")
 }
 
 struct Daemon {
@@ -150,6 +162,9 @@ fn boards_form_a_cluster_and_go_on_without_one_that_fails() {
         signal(&daemon.child, "TERM");
         assert_eq!(wait(daemon.child, WAIT_MAX).0, Some(0));
     }
+    let of_b = cluster_at_the_end(dir.path(), "b");
+    assert_eq!((of_b.seat.as_str(), members(&of_b)), ("b", vec!["a", "b", "c"]));
+    assert!(of_b.epoch.is_some() && of_b.transport.as_deref() == Some("tcp"), "{of_b:?}");
     let cluster = a.cluster_until(|cluster| cluster.epoch.is_none());
     assert!(members(&cluster).is_empty());
     let events = a.status().expect("it answers").events;
@@ -164,6 +179,8 @@ fn boards_form_a_cluster_and_go_on_without_one_that_fails() {
     assert!(shown.contains("unreachable"), "{shown}");
     signal(&a.child, "TERM");
     assert_eq!(wait(a.child, WAIT_MAX).0, Some(0));
+    let of_a = cluster_at_the_end(dir.path(), "a");
+    assert!(of_a.epoch.is_none() && members(&of_a).is_empty(), "{of_a:?}");
 }
 
 /// Programs next to the daemons of two boards form a group through the boards' ports, while the boards go on with their own epoch.

@@ -71,7 +71,8 @@ pub use camera::{
 #[cfg(feature = "schemas")]
 pub use cluster::{
     CLUSTER_KEY_SCHEMA, CLUSTER_LIST_SCHEMA, CLUSTER_MODELS_SCHEMA, ClusterKey, ClusterList, ClusterModels,
-    ClusterSeat, LINKS_SCHEMA, LinksReport, MODEL_DATA_BYTES_MAX, SeatModels, SharedFile, SharedModel,
+    ClusterSeat, ClusterStatus, LINKS_SCHEMA, LinkFigures, LinkStatus, LinksReport, MODEL_DATA_BYTES_MAX,
+    SeatAnswers, SeatModels, SeatStatus, SharedFile, SharedModel,
 };
 #[cfg(feature = "schemas")]
 pub use code::{CODES_SCHEMA, CodeList, CodePage};
@@ -116,10 +117,10 @@ pub use result::{
 };
 #[cfg(feature = "schemas")]
 pub use status::{
-    ActuatorStatus, ClockStatus, ClusterStatus, DUMP_SCHEMA, Dump, EVENT_SCHEMA, EnergyStatus, EventJson,
-    FanStatus, GovernorStatus, HEALTH_SCHEMA, Health, LaneStatus, LateFrames, LinkFigures, LinkStatus,
-    MemoryStatus, ModelStatus, RailStatus, STATUS_SCHEMA, SeatAnswers, SeatStatus, SensorsStatus, Status,
-    StreamStatus, StuckPart, TemperatureStatus, TraceEntry, UnknownValue,
+    ActuatorStatus, ClockStatus, DUMP_SCHEMA, Dump, EVENT_SCHEMA, EnergyStatus, EventJson, FanStatus,
+    GovernorStatus, HEALTH_SCHEMA, Health, LaneStatus, LateFrames, MemoryStatus, ModelStatus, RailStatus,
+    STATUS_SCHEMA, SensorsStatus, Status, StreamStatus, StuckPart, TemperatureStatus, TraceEntry,
+    UnknownValue,
 };
 #[cfg(feature = "schemas")]
 pub use summary::{

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{EnergyFigure, Fault};
+use crate::{ClusterStatus, EnergyFigure, Fault};
 
 /// Schema name of [`Summary`].
 pub const SUMMARY_SCHEMA: &str = "orinoco.summary/1";
@@ -34,6 +34,9 @@ pub struct Summary {
     pub memory: MemorySummary,
     /// Power of the board.
     pub power: PowerSummary,
+    /// The cluster as this board's seat saw it when the streams had ended; absent where the board file has none.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub cluster: Option<ClusterStatus>,
     /// Output files that are complete.
     pub files: Vec<String>,
     /// Output files without their end, because their writer failed.

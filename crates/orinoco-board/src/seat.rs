@@ -38,7 +38,7 @@ pub(crate) fn read_seat(table: &TableReader<'_>) -> Option<SeatSpec> {
     let fallback: Option<SeatFallback> = table.choice_of("fallback");
     let Some(name) = table.text("seat") else {
         if fallback.is_some() && !table.has("seat") {
-            let cause = "it needs `seat`: without one, this board executes the model";
+            let cause = "this key is for models with `seat`: without `seat`, this board executes the model";
             table.fault("fallback", &codes::REFERENCE, cause, "add `seat`, or remove the key");
         }
         return None;
@@ -103,7 +103,7 @@ mod tests {
             expect![[r#"
             b.toml:10: key `model[0].variants`: a model with `seat` cannot have variants; remove the key, or `seat`
             b.toml:9: key `model[0].resize`: seat `north` executes the model with the settings of its own board file; move the key to that file, or add fallback = "local"
-            b.toml:13: key `model[1].fallback`: it needs `seat`: without one, this board executes the model; add `seat`, or remove the key"#]],
+            b.toml:13: key `model[1].fallback`: this key is for models with `seat`: without `seat`, this board executes the model; add `seat`, or remove the key"#]],
         );
         let a = "[[model]]\nname = 'a'\nseat = 'north'\n";
         let served = "[[stream]]\nname = 'y'\nsource = 'cluster://'\nmodels = ['a']\n";

@@ -887,7 +887,7 @@ fn no_data_type(number: u32) -> Fault {
 
 fn reduce_op(number: u32) -> Result<ReduceOp, Fault> {
     let op = ReduceOp::ALL.get(number as usize).copied();
-    op.ok_or_else(|| Fault::argument(format!("{number} is no reduction; see ORINOCO_SUM and those after it")))
+    op.ok_or_else(|| Fault::argument(format!("{number} is not a reduction; use ORINOCO_SUM, ORINOCO_PRODUCT, ORINOCO_MIN or another one of orinoco_collective.h")))
 }
 
 fn check_rank(group: &OrinocoGroup, rank: usize) -> Result<(), Fault> {

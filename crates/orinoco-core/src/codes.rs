@@ -162,9 +162,9 @@ codes! {
          it again."
     CONTROL_LISTEN "E0901" Configuration "a control socket that cannot be opened"
         "The daemon serves its status on a Unix socket and, if the board file's [control] names an address, on loopback TCP. The \
-         socket's folder must exist and be writable for the daemon's user, nothing else may have the socket's name, and no other \
-         daemon may use the socket or the port. `socket = false` switches the socket off. A socket that the board file does not name \
-         is only a warning: the board runs without it."
+         socket's folder must exist and be writable for the daemon's user, no other file may have the socket's path, and no other \
+         daemon may use the socket or the port. `socket = false` switches the socket off. If the default socket, which the board \
+         file does not name, cannot be opened, the daemon only warns, and runs without it."
     CONTROL_REQUEST "E0902" Configuration "a request that the control socket refuses"
         "The control socket answers GET and HEAD, and POST for /v1/dump. Over TCP, /v1/dump is refused, and so is a Host \
          header that is not localhost or the listening address with its port, so that a web page cannot reach the daemon \
@@ -232,7 +232,7 @@ codes! {
          board) must have the public key of this board, and an address at which the board can listen. `orinoco cluster keygen` makes a board's key pair, `orinoco cluster sign` signs a list, and `orinoco \
          cluster check` shows one. After a change, copy the same list to all boards, then restart their daemons: boards with \
          different lists do not connect, and a daemon refuses a list with a lower serial number than one that it has used. A model's `seat` in the board file must be the name of another seat in the list. The folder of \
-         `program_socket` must exist and be writable for the daemon's user, and nothing else may have the socket's name."
+         `program_socket` must exist and be writable for the daemon's user, and no other file may have the socket's path."
     SEAT_OFFLINE "E1005" RunFailed "the seat of a model is offline"
         "The board file has a model with `seat`, and that board of the cluster cannot be reached, is starting, or left the cluster before \
          it answered. Until it is back, frames go on without results of the model, or this board executes the model (`fallback = \

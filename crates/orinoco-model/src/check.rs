@@ -44,7 +44,7 @@ impl ModelFileError {
             ),
             Self::Weights { path, cause } => {
                 let cause = format!("{} stores weights in this file: {cause}", file.display());
-                let next = "put it next to the model, under the name that the model was exported with";
+                let next = "put that file into the model's folder, with the name that it had when the model was exported";
                 Diagnosis::new(&codes::FILE_MISSING, path.display(), cause, next)
             }
         }

@@ -50,7 +50,7 @@ impl Repository {
         let name = absolute.file_name().and_then(|name| name.to_str());
         let name = name.filter(|name| is_portable(name) && description.ends_with("model.toml"));
         let name = name.ok_or_else(|| {
-            let cause = "its description is not a model.toml in a folder with the name of the model";
+            let cause = "it is not described by a file model.toml in a folder with the model's name";
             refused(cause.to_owned(), "give it such a folder")
         })?;
         let roots: Vec<&Path> =

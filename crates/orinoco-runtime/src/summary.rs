@@ -49,6 +49,7 @@ pub(crate) fn summarise(results: Results, streams: AllEnded, models: AllModels) 
         older_models: models.totals,
         memory,
         power,
+        cluster: None,
         files: streams.files.iter().map(shown).collect(),
         incomplete: streams.incomplete.iter().map(shown).collect(),
         faults: faults.iter().map(Fault::from).collect(),

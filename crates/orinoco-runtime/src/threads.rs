@@ -50,7 +50,7 @@ impl ThreadError {
             ),
             Self::StillPreparing => (
                 "it was still loading models when the run had to end".to_owned(),
-                "check the models of the wanted board with `orinoco models check`",
+                "check the models of the new board file with `orinoco models check`",
             ),
         };
         Diagnosis::new(&codes::ENGINE_RUN, format!("thread {name}"), cause, next)

@@ -83,7 +83,7 @@ pub enum AddError {
     #[error("is larger than 1 MiB")]
     TooLarge,
     /// A bound of the whole recording is reached: [`NODES_MAX`], [`CHANGES_MAX`] or [`RECORDING_BYTES_MAX`].
-    #[error("exceeds the size of a recording: 65536 files, 1048576 changes of values, 128 MiB")]
+    #[error("exceeds the limits of a recording: 65536 files, 1048576 changes of values, 128 MiB")]
     Full,
 }
 

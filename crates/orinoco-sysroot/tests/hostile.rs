@@ -103,7 +103,7 @@ fn sizes_are_bounded() {
     );
     let many: String =
         (0..70_000).map(|at| format!("{{\"path\":\"/{at}\",\"error\":\"absent\"}}\n")).collect();
-    let full = "exceeds the size of a recording: 65536 files, 1048576 changes of values, 128 MiB";
+    let full = "exceeds the limits of a recording: 65536 files, 1048576 changes of values, 128 MiB";
     let expected = format!("entry `index.jsonl, line 65537` of the recording: {full}");
     assert_eq!(load(&[file("index.jsonl", many)], 0), expected);
 }

@@ -162,7 +162,7 @@ fn run(args: &Args) -> Result<Exit, Faults> {
     let mut post_mortem = PostMortem::new(monitor.clone());
     // It is set once.
     let _ = ready.set(post_mortem.clone());
-    let summary = running.wait(|now| {
+    let mut summary = running.wait(|now| {
         pulse.beat(&now, || monitor.is_healthy());
         post_mortem.check();
     });
@@ -171,6 +171,7 @@ fn run(args: &Args) -> Result<Exit, Faults> {
     notify(&[NotifyState::Stopping]);
     // Before the journal's last lines: it may have something to say.
     exporter.into_iter().for_each(Exporter::stop);
+    summary.cluster = seat.as_ref().map(|seat| seat.view().status());
     seat.into_iter().for_each(HeldSeat::stop);
     finish(file, &summary)
 }

@@ -50,7 +50,7 @@ struct Member {
     call: Call,
 }
 
-/// What a rank that sleeps tells.
+/// The wait of a rank that sleeps.
 #[derive(Clone, Copy)]
 struct Wait {
     version: u64,
@@ -148,8 +148,9 @@ fn circle(waits: &[Option<Wait>], own: usize) -> Option<Vec<Member>> {
     while let Some(&rank) = found.get(next) {
         next += 1;
         if awaits(rank, own) {
-            let mut members: Vec<Member> =
-                std::iter::successors(Some(rank), |rank| through[*rank]).map(|rank| member(waits, rank)).collect::<Option<_>>()?;
+            let mut members: Vec<Member> = std::iter::successors(Some(rank), |rank| through[*rank])
+                .map(|rank| member(waits, rank))
+                .collect::<Option<_>>()?;
             members.reverse();
             return Some(members);
         }
@@ -210,6 +211,12 @@ mod tests {
         check(&[([5, 7], 2, false), ([6, 7], 2, false), ([8, 8], 2, false), ([9, 9], 2, true)]);
         check(&[([5, u64::MAX], 2, false), ([6, u64::MAX], 2, false), ([8, 1], 2, true)]);
         // It went on and slept again: looks before that do not count.
-        check(&[([5, 7], 2, false), ([6, 7], 2, false), ([8, 9], 6, false), ([9, 9], 6, false), ([11, 11], 6, true)]);
+        check(&[
+            ([5, 7], 2, false),
+            ([6, 7], 2, false),
+            ([8, 9], 6, false),
+            ([9, 9], 6, false),
+            ([11, 11], 6, true),
+        ]);
     }
 }

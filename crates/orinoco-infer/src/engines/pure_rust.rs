@@ -38,7 +38,7 @@ const EXCEPTIONS: [SuiteException; 3] = [
     },
     SuiteException {
         model: "kws_dscnn_int8",
-        reason: "it computes a Softmax between quantised tensors wrongly, so it is refused",
+        reason: "this engine computes a Softmax between quantised tensors wrongly, so it does not take the model",
     },
     SuiteException {
         model: "silero_vad_16k_op15",

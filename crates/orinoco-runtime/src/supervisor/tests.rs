@@ -332,7 +332,9 @@ fn a_board_without_streams_is_over_at_once() {
 fn what_hangs_is_left_behind_and_named() {
     let mut sim = Sim::start(board(&["a", "b"]));
     sim.stuck.insert(stream(1));
+    assert_eq!(sim.supervisor.end_max(), None);
     sim.act(Action::Stop);
+    assert_eq!(sim.supervisor.end_max(), Some(Nanos(0) + END_MAX));
     sim.end();
     let faults: Vec<String> = sim.over.expect("it is over").into_iter().map(|fault| fault.subject).collect();
     assert_eq!((faults, sim.now), (vec!["thread lane-1".to_owned()], Nanos(0) + END_MAX));
@@ -765,6 +767,21 @@ fn a_restart_that_misses_its_lane_does_not_wait_for_another_board() {
 }
 
 #[test]
+fn a_restart_that_misses_its_lane_again_and_again_leaves_it_to_another_board() {
+    let mut sim = Sim::start(board(&["a", "b"]));
+    sim.lane_fails(1);
+    sim.reload(board(&["a"]));
+    sim.run_dry();
+    for _ in 0..ATTEMPTS_MAX {
+        assert_eq!(sim.preparing.as_ref().map(|board| board.streams.len()), Some(2), "the running board");
+        applied_without_a_lane(&mut sim, Vec::new());
+    }
+    assert_eq!(sim.preparing.as_ref().map(|board| board.streams.len()), Some(1), "the board that waits");
+    sim.prepared();
+    assert_eq!((sim.running(), sim.answers().len()), (vec!["a".to_owned()], 1));
+}
+
+#[test]
 fn a_newer_board_takes_the_place_of_one_that_was_cancelled() {
     let mut sim = Sim::start(board(&["a", "b"]));
     sim.reload(board(&["a", "old"]));
@@ -827,6 +844,24 @@ fn levels_that_are_cancelled_are_chosen_after_the_restart() {
 }
 
 #[test]
+fn a_choice_of_levels_is_put_off_once() {
+    let mut sim = Sim::start(board_with_levels(0));
+    sim.choose_levels(levels(8));
+    sim.lane_fails(0);
+    sim.run_dry();
+    sim.not_prepared();
+    sim.prepared();
+    assert_eq!(sim.kinds, [ChangeKind::Levels, ChangeKind::Board, ChangeKind::Levels]);
+    sim.lane_fails(0);
+    assert_eq!(sim.cancelled, 1);
+    sim.run_dry();
+    sim.prepared();
+    sim.prepared();
+    assert_eq!((sim.supervisor.board.models[0].interval, sim.answers().len()), (8, 1));
+    assert!(sim.preparing.is_none() && sim.over.is_none());
+}
+
+#[test]
 fn a_restart_that_is_stopped_is_no_fault() {
     let mut sim = Sim::start(board(&["a", "b"]));
     sim.lane_fails(1);
@@ -857,6 +892,15 @@ fn applied_without_a_lane(sim: &mut Sim, joined: Vec<Joined>) {
     };
     let missed = Applied { board: Some(wanted), joined, missed: vec![fault()], ..Applied::default() };
     sim.act(Action::Applied(missed));
+}
+
+#[test]
+fn a_newer_board_takes_the_place_of_streams_that_miss_their_lane_again() {
+    let mut sim = missed(None);
+    sim.reload(board(&["a", "d"]));
+    applied_without_a_lane(&mut sim, Vec::new());
+    let preparing = sim.preparing.as_ref().expect("a board").streams.iter();
+    assert_eq!(preparing.map(|stream| &*stream.name).collect::<Vec<_>>(), ["a", "d"]);
 }
 
 #[test]

@@ -144,7 +144,7 @@ fn build(spec: &HeadSpec, input: &InputSpec, outputs: &[TensorDesc]) -> Result<B
         }
         outputs => split(outputs, spec.classes).ok_or_else(|| {
             format!(
-                "its {} outputs are not one pair [n, cells, {}] and [n, cells, 4 x bins] per stride",
+                "it has {} outputs, and not two for each stride: [n, cells, {}] and [n, cells, 4 x bins]",
                 outputs.len(),
                 spec.classes
             )
@@ -339,9 +339,9 @@ mod tests {
             let refused = build(&HeadSpec::new(KIND, 2), &input, &outputs).err();
             assert!(refused.as_ref().is_some_and(|why| why.contains(expected)), "{shapes:?}: {refused:?}");
         };
-        check(&[[1, 4, 2], [1, 4, 8], [1, 1, 2]], "not one pair");
-        check(&[[1, 4, 2], [1, 1, 8]], "not one pair");
-        check(&[[1, 4, 2], [1, 4, 7]], "not one pair");
+        check(&[[1, 4, 2], [1, 4, 8], [1, 1, 2]], "not two for each stride");
+        check(&[[1, 4, 2], [1, 1, 8]], "not two for each stride");
+        check(&[[1, 4, 2], [1, 4, 7]], "not two for each stride");
         check(&[[1, 4, 2], [1, 4, 8]], "not match NanoDet");
         check(&[[1, 9, 10]], "not match NanoDet");
         check(&[[1, 6, 5]], "no columns are left");

@@ -426,7 +426,7 @@ fn report_text(report: &PullReport) -> String {
     }
     let rows = files.iter().map(|file| vec![file.path.clone(), file.state.clone(), mebibytes(file.bytes)]);
     format!(
-        "{}\n{model}{version}: copied {} from seat {seat}, into the folder {folder}\nif the board file names this model, `sudo systemctl \
+        "{}\n{model}{version}: copied {} from seat {seat}, into the folder {folder}.\nIf the board file names this model, `sudo systemctl \
          reload orinocod` loads the highest version",
         output::table(&["file", "", "size"], 2, rows.collect()),
         mebibytes(bytes)

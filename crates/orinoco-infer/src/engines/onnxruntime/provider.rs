@@ -85,7 +85,7 @@ impl Provider {
             #[cfg(feature = "cuda")]
             Self::Cuda => match doubtful_upsample(file) {
                 Some(node) => Err(EngineError::Unsupported(format!(
-                    "ONNX Runtime's CUDA provider rounds scales of Upsample to whole numbers, and those of `{node}` are others or \
+                    "ONNX Runtime's CUDA provider rounds scales of Upsample to whole numbers, and those of `{node}` are not whole or \
                      unknown; export it with opset 11 or newer, which has Resize"
                 ))),
                 None => Ok(()),

@@ -134,8 +134,9 @@ fn with_references(
     }
     let source = folder.display().to_string();
     if compared == 0 {
-        let reason =
-            format!("no reference in {source} has an input of the model's size and an output of its graph");
+        let reason = format!(
+            "none of the reference outputs in {source} fits the model: an input of its size, with an output that its graph has"
+        );
         return Ok(Measured::missing(reason));
     }
     let value = (1.0 - worst.relative).max(0.0);
