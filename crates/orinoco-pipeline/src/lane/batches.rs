@@ -184,15 +184,17 @@ pub struct Exchanged<Q, P> {
     pub refused: Vec<Q>,
 }
 
-/// Frames that a lane which ends has not finished.
+/// Frames that a lane which ends has not finished, and plans that were kept for them.
 #[derive(Debug)]
-pub struct Unfinished<B, R> {
+pub struct Unfinished<P, B, R> {
     /// The current batch, which a panic ended.
     pub current: Option<B>,
     /// Batches that wait for an answer.
     pub suspended: Vec<B>,
     /// Results that wait for frames before them.
     pub held: Vec<R>,
+    /// Plans that were replaced, and whose answers nobody waits for any more.
+    pub replaced: Vec<P>,
 }
 
 impl<P, B, R> Default for LaneBatches<P, B, R> {
@@ -449,13 +451,14 @@ impl<P, B, R> LaneBatches<P, B, R> {
         batch.contents
     }
 
-    /// Takes the frames that the lane has not finished. It ends now.
-    pub fn take_unfinished(&mut self) -> Unfinished<B, R> {
+    /// Takes the frames that the lane has not finished, and the plans that were kept for them. It ends now.
+    pub fn take_unfinished(&mut self) -> Unfinished<P, B, R> {
         let current = self.current.take().map(|batch| batch.contents);
         let suspended = std::mem::take(&mut self.suspended).into_values();
         let suspended = suspended.map(|batch| batch.contents).collect();
         let held = self.streams.values_mut().flat_map(|stream| stream.order.drain()).collect();
-        Unfinished { current, suspended, held }
+        let replaced = self.replaced.drain(..).map(|held| held.plan).collect();
+        Unfinished { current, suspended, held, replaced }
     }
 }
 
@@ -726,7 +729,7 @@ mod tests {
 
     #[test]
     fn a_lane_that_ends_gives_back_all_frames() {
-        let (_, mut batches) = lane(&[MODEL], 2);
+        let (mut models, mut batches) = lane(&[MODEL], 2);
         take(&mut batches, "ab");
         next(&mut batches).expect("a step");
         batches.finished(suspended(1), NOW);
@@ -734,8 +737,10 @@ mod tests {
         next(&mut batches).expect("a step");
         batches.finished(ExecutionEnd::Executed, NOW);
         assert_eq!((next(&mut batches), settle(&mut batches, true).as_str()), (None, ""));
+        assert!(replace(&mut models, &mut batches, 1).dropped.is_empty(), "a step of it waits");
         take(&mut batches, "de");
-        let Unfinished { current, suspended, held } = batches.take_unfinished();
+        let Unfinished { current, suspended, held, replaced } = batches.take_unfinished();
         assert_eq!((current, suspended, held), (Some(vec!['d', 'e']), vec![vec!['a', 'b']], vec!['c']));
+        assert_eq!((replaced, batches.replaced()), (vec!["first"], 0));
     }
 }

@@ -758,7 +758,7 @@ fn a_restart_that_misses_its_lane_does_not_wait_for_another_board() {
     sim.lane_fails(1);
     sim.reload(board(&["a", "b", "c"]));
     sim.run_dry();
-    applied_without_a_lane(&mut sim, Vec::new());
+    applied_without_a_lane(&mut sim, Applied::default());
     assert_eq!(sim.preparing.as_ref().map(|board| board.streams.len()), Some(2), "the running board again");
     sim.prepared();
     assert_eq!(sim.running(), ["a", "b"]);
@@ -774,7 +774,7 @@ fn a_restart_that_misses_its_lane_again_and_again_leaves_it_to_another_board() {
     sim.run_dry();
     for _ in 0..ATTEMPTS_MAX {
         assert_eq!(sim.preparing.as_ref().map(|board| board.streams.len()), Some(2), "the running board");
-        applied_without_a_lane(&mut sim, Vec::new());
+        applied_without_a_lane(&mut sim, Applied::default());
     }
     assert_eq!(sim.preparing.as_ref().map(|board| board.streams.len()), Some(1), "the board that waits");
     sim.prepared();
@@ -878,19 +878,19 @@ fn missed(newer: Option<Board>) -> Sim {
     sim.reload(board(&["a", "b", "c"]));
     newer.into_iter().for_each(|newer| sim.reload(newer));
     let joined = vec![sim.add_stream("b", 0)];
-    applied_without_a_lane(&mut sim, joined);
+    applied_without_a_lane(&mut sim, Applied { joined, ..Applied::default() });
     assert!(sim.answers().is_empty());
     sim
 }
 
 /// Applies the change that is prepared, except for a stream that misses its lane.
-fn applied_without_a_lane(sim: &mut Sim, joined: Vec<Joined>) {
+fn applied_without_a_lane(sim: &mut Sim, applied: Applied) {
     let Some(wanted) = sim.preparing.take() else { panic!("nothing is prepared") };
     let Some(Effect::Apply(wanted)) = sim.supervisor.handle(Action::Prepared(Ok(wanted)), sim.now).pop()
     else {
         panic!("it is not applied")
     };
-    let missed = Applied { board: Some(wanted), joined, missed: vec![fault()], ..Applied::default() };
+    let missed = Applied { board: Some(wanted), missed: vec![fault()], ..applied };
     sim.act(Action::Applied(missed));
 }
 
@@ -898,9 +898,25 @@ fn applied_without_a_lane(sim: &mut Sim, joined: Vec<Joined>) {
 fn a_newer_board_takes_the_place_of_streams_that_miss_their_lane_again() {
     let mut sim = missed(None);
     sim.reload(board(&["a", "d"]));
-    applied_without_a_lane(&mut sim, Vec::new());
+    applied_without_a_lane(&mut sim, Applied::default());
     let preparing = sim.preparing.as_ref().expect("a board").streams.iter();
     assert_eq!(preparing.map(|stream| &*stream.name).collect::<Vec<_>>(), ["a", "d"]);
+}
+
+#[test]
+fn who_asked_for_what_was_applied_hears_of_it_with_the_restart() {
+    let mut sim = Sim::start(board(&["a", "b"]));
+    sim.reload(board(&["a", "c"]));
+    applied_without_a_lane(&mut sim, Applied { left: vec![stream(1)], ..Applied::default() });
+    sim.reload(board(&["a", "d"]));
+    sim.lane_fails(0);
+    sim.run_dry();
+    applied_without_a_lane(&mut sim, Applied::default());
+    sim.prepared();
+    let answers = sim.answers();
+    assert!(matches!(&answers[..], [Ok(done)] if done.left == ["b"]), "{answers:?}");
+    sim.prepared();
+    assert_eq!((sim.running(), sim.answers().len()), (vec!["a".to_owned(), "d".to_owned()], 2));
 }
 
 #[test]
@@ -909,7 +925,7 @@ fn streams_that_miss_their_lane_again_and_again_are_reported() {
     sim.reload(board(&["a", "c"]));
     for _ in 0..ATTEMPTS_MAX {
         assert!(sim.answers().is_empty());
-        applied_without_a_lane(&mut sim, Vec::new());
+        applied_without_a_lane(&mut sim, Applied::default());
     }
     let [Ok(done)] = &sim.answers()[..] else { panic!("{:?}", sim.answers()) };
     assert_eq!((done.joined.len(), done.stayed, done.faults.len()), (0, 1, 1));
@@ -923,7 +939,7 @@ fn a_restart_that_misses_its_lane_again_and_again_ends_the_run() {
     sim.run_dry();
     for _ in 0..ATTEMPTS_MAX {
         assert!(sim.supervisor.ended_by() == EndedBy::default());
-        applied_without_a_lane(&mut sim, Vec::new());
+        applied_without_a_lane(&mut sim, Applied::default());
     }
     assert!(sim.supervisor.ended_by().stop);
     sim.end();
