@@ -170,7 +170,12 @@ fn weights_in_a_file_that_is_missing_are_named() {
     let file = write(&folder.path().join("m.onnx"), graph.file());
     let weights = folder.path().join("weights.bin");
     let output = init(&file, &[]);
-    assert_one_sentence(&output, 2, "E0101", &[&weights.display().to_string(), &file, "into the model's folder"]);
+    assert_one_sentence(
+        &output,
+        2,
+        "E0101",
+        &[&weights.display().to_string(), &file, "into the model's folder"],
+    );
     write(&weights, 0.5f32.to_le_bytes());
     let output = init(&file, &[]);
     assert!(output.status.success(), "{}", stderr(&output));
