@@ -197,7 +197,7 @@ fn a_stream_goes_on_without_the_seat_of_its_second_model_and_uses_it_again() {
     let a = Daemon::start(dir, "a");
     a.until(|model| missed(model, "offline") > 0);
     let b = Daemon::start(dir, "b");
-    let before = a.until(|model| remote(model) >= 8);
+    let before = a.until(|model| remote(model) >= 20);
     assert!(
         b.status().expect("a status").ready,
         "a board that serves others is ready without frames of its own"
@@ -208,10 +208,10 @@ fn a_stream_goes_on_without_the_seat_of_its_second_model_and_uses_it_again() {
     let after = a.until(|model| missed(model, "offline") > missed(&before, "offline"));
     println!("it went on after {} ms", start.elapsed().as_millis());
     assert!(start.elapsed() < GOES_ON_MAX, "{:?}", start.elapsed());
-    a.until(|model| missed(model, "offline") >= missed(&after, "offline") + 4);
+    a.until(|model| missed(model, "offline") >= missed(&after, "offline") + 10);
 
     let b = Daemon::start(dir, "b");
-    let back = a.until(|model| remote(model) >= remote(&after) + 8);
+    let back = a.until(|model| remote(model) >= remote(&after) + 20);
     println!("{back:?}");
     let fps = a.status().expect("a status").streams[0].fps;
     a.end();
@@ -233,9 +233,9 @@ fn a_local_model_takes_over_when_its_seat_is_offline() {
     write_board(dir, "a", &operator, &stream_of_people("seat = 'b'\nfallback = 'local'\n", &results));
     write_board(dir, "b", &operator, SERVED);
     let (a, b) = (Daemon::start(dir, "a"), Daemon::start(dir, "b"));
-    a.until(|model| remote(model) >= 8);
+    a.until(|model| remote(model) >= 20);
     drop(b);
-    let missed = a.until(|model| missed(model, "offline") >= 4);
+    let missed = a.until(|model| missed(model, "offline") >= 10);
     println!("{missed:?}");
     a.end();
     assert_eq!(check_frames(&results, &expected), 0, "every frame has all results");

@@ -478,7 +478,7 @@ fn numbers(ranks: &[usize]) -> String {
     numbers.join(", ")
 }
 
-/// The same with the word for them.
+/// Names ranks by their numbers, as the subject of a sentence.
 fn ranks_of(ranks: &[usize]) -> String {
     format!("{} {}", if ranks.len() == 1 { "rank" } else { "ranks" }, numbers(ranks))
 }
