@@ -39,7 +39,7 @@ pub use header::{HEADER_BYTES, Header};
 pub use health::Health;
 pub(crate) use kernel::{Kernel, kernel_of};
 pub use memory::{Memory, Span};
-pub use notice::{Failure, NOTICE_BYTES, Notice, NumberedCall};
+pub use notice::{Failure, NOTICE_BYTES, Notice, NumberedCall, Wait};
 pub use plan::OperationPlan;
 pub use shrink::{ShrinkNotice, ShrinkStage};
 pub(crate) use shrink::{ShrinkState, Survivor, Survivors};

@@ -35,8 +35,6 @@ use crate::message::{
 };
 use crate::silence::check_silence;
 use crate::{JoinError, Topology};
-use join::check_capability;
-use offer::Capability;
 
 pub(crate) use bundle::Bundle;
 pub(crate) use connection::Connection;
@@ -44,7 +42,7 @@ pub(crate) use contacts::Contacts;
 pub(crate) use hello::{Answer, ClusterHello, EPOCH, Hello, Use};
 pub(crate) use join::{JoinAttempt, Joined, Links, PeerLinks, Place, digest};
 pub(crate) use lobby::Lobby;
-pub(crate) use offer::Offer;
+pub(crate) use offer::{Capabilities, Offer};
 pub(crate) use packet_link::PacketLink;
 pub(crate) use port_sharing::PortSharing;
 pub(crate) use pulse::Pulse;
@@ -146,9 +144,9 @@ impl Joined {
         settings: &MessageSettings,
     ) -> Result<(Arc<Pulse>, Vec<Vec<Connection>>), JoinError> {
         self.check_capabilities(settings)?;
-        let has_machines = check_capability(&self.capabilities(), Capability::Machines).is_ok();
+        let common = Capabilities::in_common(&self.capabilities());
         let (notices, messages) = self.links.into_iter().map(PeerLinks::into_parts).unzip();
-        let pulse = Pulse::start(rank, epoch, notices, has_machines, settings).map_err(JoinError::System)?;
+        let pulse = Pulse::start(rank, epoch, notices, common, settings).map_err(JoinError::System)?;
         Ok((pulse, messages))
     }
 }

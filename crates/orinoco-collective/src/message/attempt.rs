@@ -3,6 +3,7 @@ use std::time::Duration;
 use super::engine::{Engine, Refusal};
 use super::health::Health;
 use super::memory::Memory;
+use super::notice::Wait;
 use super::transport::{LinkFault, Transport};
 use crate::{Call, CollectiveError, FailureCause};
 
@@ -87,7 +88,7 @@ impl Attempt {
                 }
             }
             let awaited = engine.awaited();
-            health.waits_for(awaited, engine.running_call());
+            health.waits_for(awaited, engine.running_call(), engine.wait());
             let mismatch = mismatch(health, engine).filter(|_| health.failure().is_none());
             if let Some(rank) = awaited.filter(|_| idle >= self.deadline && mismatch.is_none()) {
                 health.late(rank, idle);
@@ -103,7 +104,7 @@ impl Attempt {
     /// The operation is done.
     pub(super) fn finish<T: Transport>(&self, transport: &T) {
         if self.has_waited {
-            transport.health(|health| health.waits_for(None, None));
+            transport.health(Health::goes_on);
         }
     }
 
@@ -135,12 +136,18 @@ impl Attempt {
     }
 }
 
-/// A rank that waits in an operation for which this rank made another call. When ranks with different calls all wait, no message shows it.
+/// A rank that waits in an operation for which this rank made another call, or that waits for this rank in another call while this rank
+/// waits for it. When ranks with different calls all wait, no message shows it.
 fn mismatch(health: &Health, engine: &Engine) -> Option<(usize, Refusal)> {
-    health.waiting_ranks().find_map(|(rank, theirs)| {
+    let differs = health.waiting_ranks().find_map(|(rank, theirs)| {
         let ours = engine.differing_call(theirs)?;
         Some((rank, Refusal::Mismatch { theirs: theirs.call, ours }))
-    })
+    });
+    let crosses = |(rank, wait): (usize, Wait)| {
+        let ours = engine.crossing_call(rank, &wait)?;
+        Some((rank, Refusal::Mismatch { theirs: wait.call, ours }))
+    };
+    differs.or_else(|| health.waits_for_this().find_map(crosses))
 }
 
 #[cfg(test)]

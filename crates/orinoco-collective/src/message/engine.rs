@@ -7,7 +7,7 @@ use thiserror::Error;
 
 use super::header::{Header, MessageId, checksum};
 use super::memory::{Memory, Span};
-use super::notice::NumberedCall;
+use super::notice::{NumberedCall, Wait};
 use super::plan::OperationPlan;
 use crate::partition::PIECES_ACTIVE;
 use crate::{Call, Local, Round, Transfer};
@@ -208,6 +208,24 @@ impl Engine {
         let running = self.running_call().filter(|ours| ours.operation == theirs.operation);
         let ours = running.map(|ours| ours.call).or_else(|| self.past_call(theirs.operation))?;
         (ours != theirs.call).then_some(ours)
+    }
+
+    /// This rank's wait for a message, without which its call cannot end.
+    pub fn wait(&self) -> Option<Wait> {
+        let rank = self.active.iter().find_map(|piece| self.missing(piece).next())?;
+        let link = &self.links[rank];
+        Some(Wait { rank, call: self.call, sent: link.sent, received: link.received })
+    }
+
+    /// This rank's call, if neither it nor `peer`, which waited for it in another call, can go on any more.
+    ///
+    /// Each of the two needs a message of the other for its call to end, and had received all that the other one had sent. So the next
+    /// message from one to the other would have to be of the receiver's call, but each can only send messages of its own call until that
+    /// ends. That holds however long ago the peer told of its wait, and in whatever order the ranks make their calls.
+    pub fn crossing_call(&self, peer: usize, theirs: &Wait) -> Option<Call> {
+        let link = &self.links[peer];
+        let is_quiet = (link.sent, link.received) == (theirs.received, theirs.sent);
+        (is_quiet && self.awaits(peer) && self.call != theirs.call).then_some(self.call)
     }
 
     /// A rank without which the operation cannot go on: one whose message is awaited, or else one that takes no message.
@@ -609,5 +627,44 @@ fn execute(plan: &OperationPlan, piece: u32, round: &Round, memory: &mut Memory<
                 plan.kernel.reduce(memory, plan.span(piece, *into), &operands, plan.ranks);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::call::Operation;
+    use crate::message::Kernel;
+    use crate::{Algorithm, Collective, DataType, Topology};
+
+    /// Engine of a rank of two that receives three bytes from the other.
+    fn receiver(rank: usize) -> Engine {
+        let from = 1 - rank;
+        let collective = Collective::Send { from, to: rank, count: 3 };
+        let kernel = Kernel::copying(Some(DataType::U8));
+        let plan = OperationPlan::new(&collective, Algorithm::Direct, &Topology::flat(2), rank, kernel, 3);
+        let call = Call::new(Operation::Send, Some(DataType::U8), None, from, 3);
+        let mut engine = Engine::new(rank, 2, 0);
+        let mut memory = Memory { input: None, output: &mut [0; 3], scratch: &mut [], partial: &mut [] };
+        engine.begin(call, Arc::new(plan.expect("a schedule")), &mut memory);
+        engine
+    }
+
+    #[test]
+    fn two_ranks_that_receive_cross_unless_a_message_is_under_way() {
+        let engines = [receiver(0), receiver(1)];
+        let [own, theirs] = engines.each_ref().map(|engine| engine.wait().expect("it waits"));
+        assert_eq!((own.rank, theirs.rank), (1, 0));
+        assert_eq!(engines[0].crossing_call(1, &theirs), Some(own.call));
+        assert_eq!(engines[1].crossing_call(0, &own), Some(theirs.call));
+        for wait in [
+            Wait { sent: 1, ..theirs },
+            Wait { received: u32::MAX, ..theirs },
+            // The same call of both is none that crosses.
+            Wait { call: own.call, ..theirs },
+        ] {
+            assert_eq!(engines[0].crossing_call(1, &wait), None, "{wait:?}");
+        }
+        assert_eq!(Engine::new(0, 2, 0).crossing_call(1, &theirs), None, "it waits for nothing");
     }
 }

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::agreement::{Agreement, Outcome, Uniform, Vote};
-use super::notice::{Failure, Notice, NumberedCall};
+use super::notice::{Failure, Notice, NumberedCall, Wait};
 use super::shrink::{ShrinkAgreement, ShrinkNotice, ShrinkState, Survivors};
 use crate::{Call, FailureCause};
 
@@ -26,6 +26,10 @@ pub struct Health {
     awaited: Option<usize>,
     /// That operation, if it is one of all ranks.
     waiting_in: Option<NumberedCall>,
+    /// Its wait for a message.
+    wait: Option<Wait>,
+    /// Whether all ranks know notices of waits.
+    tells_waits: bool,
     failure: Option<Failure>,
     /// By rank, its silence when it first was too long.
     silent: Vec<Option<Duration>>,
@@ -41,8 +45,8 @@ pub struct Health {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Peer {
-    /// Time of its last sign of life, the rank that it awaited then, and in which operation.
-    Alive { heard: Duration, awaited: Option<usize>, waiting_in: Option<NumberedCall> },
+    /// Time of its last sign of life, the rank that it awaited then, in which operation, and its wait for a message of this rank.
+    Alive { heard: Duration, awaited: Option<usize>, waiting_in: Option<NumberedCall>, wait: Option<Wait> },
     /// It said that it leaves, or its link is closed.
     Gone { cause: FailureCause },
 }
@@ -53,10 +57,12 @@ impl Health {
         Self {
             rank,
             silence,
-            peers: vec![Peer::Alive { heard: now, awaited: None, waiting_in: None }; ranks],
+            peers: vec![Peer::Alive { heard: now, awaited: None, waiting_in: None, wait: None }; ranks],
             call: Call::from_code(0),
             awaited: None,
             waiting_in: None,
+            wait: None,
+            tells_waits: true,
             failure: None,
             silent: vec![None; ranks],
             notices: VecDeque::new(),
@@ -78,21 +84,42 @@ impl Health {
         self
     }
 
+    /// The health of a group of which not all ranks may know notices of waits.
+    #[must_use]
+    pub(crate) fn with_waits(mut self, tells_waits: bool) -> Self {
+        self.tells_waits = tells_waits;
+        self
+    }
+
     /// Notes the operation that this rank calls.
     pub fn begin(&mut self, call: Call) {
         self.call = call;
     }
 
-    /// Notes the rank for which the operation waits, and the operation if it is one of all ranks; or that it goes on.
-    pub fn waits_for(&mut self, rank: Option<usize>, operation: Option<NumberedCall>) {
+    /// Notes the rank for which the operation waits, the operation if it is one of all ranks, and its wait for a message.
+    pub fn waits_for(&mut self, rank: Option<usize>, operation: Option<NumberedCall>, wait: Option<Wait>) {
         self.awaited = rank;
         self.waiting_in = operation;
+        self.wait = wait;
+    }
+
+    /// Notes that the operation goes on.
+    pub fn goes_on(&mut self) {
+        self.waits_for(None, None, None);
     }
 
     /// Operations in which other ranks wait, as far as this rank knows.
     pub fn waiting_ranks(&self) -> impl Iterator<Item = (usize, NumberedCall)> {
         self.peers.iter().enumerate().filter_map(|(rank, peer)| match peer {
             Peer::Alive { waiting_in, .. } => Some((rank, (*waiting_in)?)),
+            Peer::Gone { .. } => None,
+        })
+    }
+
+    /// Waits of other ranks for messages of this one, as far as it knows.
+    pub fn waits_for_this(&self) -> impl Iterator<Item = (usize, Wait)> {
+        self.peers.iter().enumerate().filter_map(|(rank, peer)| match peer {
+            Peer::Alive { wait, .. } => Some((rank, (*wait)?)),
             Peer::Gone { .. } => None,
         })
     }
@@ -292,8 +319,13 @@ impl Health {
         }
         match notice {
             Notice::Alive { awaited: rank, call } => {
-                if let Peer::Alive { awaited, waiting_in, .. } = &mut self.peers[peer] {
-                    (*awaited, *waiting_in) = (rank, call);
+                if let Peer::Alive { awaited, waiting_in, wait, .. } = &mut self.peers[peer] {
+                    (*awaited, *waiting_in, *wait) = (rank, call, None);
+                }
+            }
+            Notice::Waiting(of_peer) => {
+                if let Peer::Alive { wait, .. } = &mut self.peers[peer] {
+                    *wait = Some(of_peer).filter(|wait| wait.rank == self.rank);
                 }
             }
             Notice::Leaving => {
@@ -339,6 +371,14 @@ impl Health {
         self.next_beat
     }
 
+    /// Has a sign of life said to all, and the wait for a message, if there is one.
+    pub(super) fn give_sign(&mut self) {
+        self.notices.push_back(Notice::Alive { awaited: self.awaited, call: self.waiting_in });
+        // After a failure, nobody compares waits any more.
+        let wait = self.wait.filter(|_| self.tells_waits && self.failure.is_none());
+        self.notices.extend(wait.map(Notice::Waiting));
+    }
+
     /// Gives a sign of life when it is time, and notes who has given none for too long.
     pub fn handle_timeout(&mut self, now: Duration) {
         if now < self.next_beat {
@@ -346,7 +386,7 @@ impl Health {
         }
         let beat = self.silence / BEATS;
         self.next_beat = now + beat;
-        self.notices.push_back(Notice::Alive { awaited: self.awaited, call: self.waiting_in });
+        self.give_sign();
         // Time in which this rank did not look does not count: it may have been stopped itself.
         let was_stopped = now.saturating_sub(self.looked) > self.silence / 4;
         self.looked = now;
@@ -374,6 +414,33 @@ impl Health {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::call::Operation;
+
+    #[test]
+    fn a_wait_is_told_to_groups_that_know_it_until_it_ends() {
+        let wait = Wait { rank: 1, call: Call::new(Operation::Send, None, None, 1, 3), sent: 5, received: 7 };
+        let mut notices = [true, false].map(|tells_waits| {
+            let mut health =
+                Health::new(0, 2, Duration::from_millis(500), Duration::ZERO).with_waits(tells_waits);
+            health.waits_for(Some(1), None, Some(wait));
+            health.handle_timeout(Duration::ZERO);
+            health.goes_on();
+            health.handle_timeout(Duration::from_millis(50));
+            std::iter::from_fn(|| health.next_notice()).collect::<Vec<_>>()
+        });
+        let waits = Notice::Alive { awaited: Some(1), call: None };
+        let goes_on = Notice::Alive { awaited: None, call: None };
+        assert_eq!(notices[0], [waits, Notice::Waiting(wait), goes_on]);
+        assert_eq!(notices[1], [waits, goes_on]);
+        // As the other rank and a third one hear it.
+        let mut others = [1, 2].map(|rank| Health::new(rank, 3, Duration::from_millis(500), Duration::ZERO));
+        let mut heard = Vec::new();
+        for notice in notices[0].drain(..) {
+            others.iter_mut().for_each(|health| health.received(0, notice, Duration::ZERO));
+            heard.push(others.each_ref().map(|health| health.waits_for_this().collect::<Vec<_>>()));
+        }
+        assert_eq!(heard, [[vec![], vec![]], [vec![(0, wait)], vec![]], [vec![], vec![]]]);
+    }
 
     #[test]
     fn ranks_that_are_silent_after_the_first_failure_are_lost_too() {

@@ -1,11 +1,11 @@
 //! Hellos: each rank leaves one for every other, in that rank's row of the window.
 //!
-//! Format, version 1: 64 bytes, numbers in little-endian order.
+//! Format, version 2: 64 bytes, numbers in little-endian order.
 //!
 //! | Bytes | Content |
 //! |---|---|
 //! | 0-7 | `ORIPCIE` and a 0 |
-//! | 8-9 | version of the format: 1 |
+//! | 8-9 | version of the format: 2. Ranks of version 1 do not know notices of waits |
 //! | 10 | protection: 0 none, 1 a group key, 2 key pairs |
 //! | 11 | 0 |
 //! | 12-15 | epoch |
@@ -30,7 +30,7 @@ const CHECKED_BYTES: usize = HELLO_BYTES - 4;
 /// The last word is written last.
 const LAST_WORD: usize = HELLO_BYTES - 8;
 const MAGIC: [u8; 8] = *b"ORIPCIE\0";
-const VERSION: u16 = 1;
+const VERSION: u16 = 2;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Hello {
@@ -119,7 +119,7 @@ mod tests {
             let mut bytes = [0; HELLO_BYTES];
             bytes[10..60].copy_from_slice(&rest);
             bytes[..8].copy_from_slice(&MAGIC);
-            bytes[8] = 1;
+            bytes[8..10].copy_from_slice(&VERSION.to_le_bytes());
             let checksum = crc32c::crc32c(&bytes[..CHECKED_BYTES]) ^ u32::from(!is_checked);
             bytes[CHECKED_BYTES..].copy_from_slice(&checksum.to_le_bytes());
             let hello = Hello::decode(&bytes);

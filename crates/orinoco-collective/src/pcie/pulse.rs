@@ -18,7 +18,7 @@ const LOOK_MAX: Duration = Duration::from_millis(5);
 const LOOKS: u32 = 100;
 /// Most notices of a peer that are read before those of others are, and before this rank's own are sent.
 const NOTICES_AT_ONCE: usize = 64;
-/// Most notices that wait for a peer that does not take them. Signs of life beyond it are left out.
+/// Most notices that wait for a peer that does not take them. Signs of life and waits beyond it are left out.
 const UNSENT_MAX: usize = 64;
 
 const _: () = assert!(RANKS_MAX <= u32::BITS as usize, "a bit for each rank");
@@ -199,8 +199,7 @@ impl Worker {
         });
         for link in self.links.iter_mut().flatten() {
             for notice in &notices {
-                let may_be_left_out = matches!(notice, Notice::Alive { .. });
-                if !may_be_left_out || link.unsent.len() < UNSENT_MAX {
+                if !notice.is_repeated() || link.unsent.len() < UNSENT_MAX {
                     link.unsent.push_back(notice.encode(self.epoch));
                 }
             }

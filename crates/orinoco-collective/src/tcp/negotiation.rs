@@ -11,8 +11,8 @@ use super::offer::{Capability, Offer};
 use super::{Rendezvous, TcpGroup, TcpSettings};
 use crate::tuning::Figures;
 use crate::{
-    Algorithm, Collective, Communicator, DataType, GroupKey, JoinError, KeyPair, MessageSettings, Order,
-    ReduceOp, Security, WireVersion,
+    Algorithm, Collective, CollectiveError, Communicator, DataType, FailureCause, GroupKey, JoinError,
+    KeyPair, MessageSettings, Order, ReduceOp, Security, WireVersion,
 };
 
 /// Place of the capabilities in a hello and in its answer.
@@ -133,6 +133,32 @@ fn what_a_rank_cannot_do_is_refused_at_both_ends() {
     for group in meet(offers, group_key(), messages, |own| own) {
         let error = group.err().expect("one rank cannot");
         assert!(matches!(error, JoinError::Incapable { rank: 1, .. }), "{error}");
+    }
+}
+
+#[test]
+fn a_rank_that_knows_no_waits_is_told_none() {
+    for offers in [[Offer::OURS; 2], [Offer::OURS, without(Capability::Waits)], [Offer::OURS, Offer::MINOR_0]]
+    {
+        let waits = offers == [Offer::OURS; 2];
+        // Either way, both wait for at least one sign of life of the other.
+        let messages =
+            MessageSettings { silence: Duration::from_secs(1), ..settings(Duration::from_secs(3)) };
+        let groups = meet(offers, group_key(), messages, |own| own).map(Result::unwrap);
+        let errors: Vec<CollectiveError> = thread::scope(|scope| {
+            let receive = |(rank, mut group): (usize, TcpGroup)| {
+                scope.spawn(move || group.recv(1 - rank, &mut [0u8; 3]).unwrap_err())
+            };
+            let receiving: Vec<_> = groups.into_iter().enumerate().map(receive).collect();
+            receiving.into_iter().map(|receiving| receiving.join().unwrap()).collect()
+        });
+        let is_expected = |error: &CollectiveError| match error {
+            CollectiveError::Mismatch { .. }
+            | CollectiveError::EpochFailed { cause: FailureCause::Mismatch, .. } => waits,
+            CollectiveError::EpochFailed { cause, .. } => matches!(cause, FailureCause::Late(_)) && !waits,
+            _ => false,
+        };
+        assert!(errors.iter().all(is_expected), "{offers:?}: {errors:?}");
     }
 }
 

@@ -10,7 +10,8 @@
 //! | 2 | votes of uniform groups | a uniform group is refused |
 //! | 3 | messages with a checksum instead of encryption | a group with `tcp_encryption = false` is refused |
 //! | 4 | algorithms that depend on the machines of the ranks, which tuned groups know | a tuned group treats all ranks as if each had a machine of its own |
-//! | 5-11 | none yet: 0, and ignored | - |
+//! | 5 | notices of waits | ranks of the group that wait for messages of each other learn that at their deadline |
+//! | 6-11 | none yet: 0, and ignored | - |
 //!
 //! A rank of minor version 0 sends 0 and has bits 1 to 3. Most builds of it do not know the notices of `shrink`, and nothing tells them from the
 //! others. CRC32C, authentication and AES-256-GCM are no capabilities: every
@@ -35,6 +36,7 @@ pub(crate) enum Capability {
     Uniform = 2,
     Checksums = 3,
     Machines = 4,
+    Waits = 5,
 }
 
 impl fmt::Display for Capability {
@@ -45,6 +47,7 @@ impl fmt::Display for Capability {
             Self::Uniform => "uniform groups",
             Self::Checksums => "`tcp_encryption = false`",
             Self::Machines => "algorithms by machine",
+            Self::Waits => "notices of waits",
         })
     }
 }
@@ -57,7 +60,12 @@ impl Capabilities {
     /// Those of every rank of minor version 0.
     const OF_MINOR_0: Self = Self(0b1110);
     /// Those of this build.
-    const OURS: Self = Self(0b11111);
+    const OURS: Self = Self(0b11_1111);
+
+    /// Those that all of these ranks have.
+    pub(crate) fn in_common(of_ranks: &[Self]) -> Self {
+        of_ranks.iter().fold(Self::OURS, |common, of_rank| Self(common.0 & of_rank.0))
+    }
 
     pub(crate) fn has(self, capability: Capability) -> bool {
         self.0 & 1 << capability as u8 != 0

@@ -9,6 +9,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags};
 
 use super::connection::Connection;
+use super::offer::{Capabilities, Capability};
 use super::packet_link::PacketLink;
 use super::socket::{flag, lower, raise, wait_for};
 use crate::clock::Ticks;
@@ -21,7 +22,8 @@ pub(crate) struct Pulse {
     epoch: u32,
     origin: Ticks,
     silence: Duration,
-    has_machines: bool,
+    /// Capabilities of all ranks.
+    common: Capabilities,
     /// Raised when there are notices to send, or when the group is left.
     wake: OwnedFd,
     /// Raised when a rank has failed, for the thread that waits in an operation.
@@ -38,17 +40,19 @@ impl Pulse {
         rank: usize,
         epoch: u32,
         connections: Vec<Option<Connection>>,
-        has_machines: bool,
+        common: Capabilities,
         settings: &MessageSettings,
     ) -> std::io::Result<Arc<Self>> {
         let silence = settings.silence;
         let health = Health::new(rank, connections.len(), silence, Duration::ZERO);
         let pulse = Arc::new(Self {
-            health: Mutex::new(health.with_uniform(settings.uniform)),
+            health: Mutex::new(
+                health.with_uniform(settings.uniform).with_waits(common.has(Capability::Waits)),
+            ),
             epoch,
             origin: Ticks::now(),
             silence,
-            has_machines,
+            common,
             wake: flag()?,
             failed: flag()?,
             watching: Mutex::new(Vec::new()),
@@ -71,7 +75,7 @@ impl Pulse {
 
     /// Whether all ranks choose algorithms by the machines on which ranks are.
     pub(crate) fn has_machines(&self) -> bool {
-        self.has_machines
+        self.common.has(Capability::Machines)
     }
 
     /// Becomes readable when a rank has failed.
@@ -183,7 +187,7 @@ impl Worker {
         }
         for link in self.links.iter_mut().flatten() {
             for notice in &notices {
-                link.push(&notice.encode(self.pulse.epoch), matches!(notice, Notice::Alive { .. }));
+                link.push(&notice.encode(self.pulse.epoch), notice.is_repeated());
             }
             link.flush();
         }

@@ -15,7 +15,7 @@ use super::region::{Access, Region, RegionHandle, Registry};
 use super::requests::{Answer, REQUESTS_MAX, Requests};
 use super::shared::Shared;
 use crate::mutations::{check, mutate, noise, seal_checksum, set_number};
-use crate::tcp::{Pulse, flag};
+use crate::tcp::{Offer, Pulse, flag};
 use crate::{FailureCause, MessageSettings};
 
 const LIAR: usize = 1;
@@ -71,7 +71,7 @@ impl Victim {
 
 fn pulse() -> Arc<Pulse> {
     let settings = MessageSettings { silence: Duration::from_secs(1), ..MessageSettings::default() };
-    Pulse::start(0, 0, vec![None, None], false, &settings).unwrap()
+    Pulse::start(0, 0, vec![None, None], Offer::OURS.capabilities, &settings).unwrap()
 }
 
 fn target(region: &str, offset: u64) -> Target {

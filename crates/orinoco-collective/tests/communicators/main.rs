@@ -145,6 +145,7 @@ macro_rules! suites {
             different_calls_are_an_error_that_names_both
             a_call_of_no_elements_is_compared_too
             ranks_that_wait_for_each_other_name_both_calls
+            ranks_that_wait_for_messages_of_each_other_name_both_calls
             a_rank_that_leaves_is_named
             a_rank_that_is_alive_and_late_is_waited_for_until_the_deadline
             ranks_that_do_not_join_are_named
@@ -237,6 +238,7 @@ suite!(
         a_sender_that_leaves_is_named_and_its_messages_are_not_lost
         many_operations_in_a_row_stay_exact
         different_calls_are_an_error_that_names_both
+        ranks_that_wait_for_messages_of_each_other_name_both_calls
         a_rank_that_leaves_is_named
         a_rank_that_is_alive_and_late_is_waited_for_until_the_deadline
         ranks_that_do_not_join_are_named

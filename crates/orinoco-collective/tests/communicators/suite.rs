@@ -338,6 +338,42 @@ pub(crate) fn ranks_that_wait_for_each_other_name_both_calls<G: Group>(kind: &Ki
     expect_both_calls(&errors, |rank| format!("broadcast of 3 u8, root {}", 1 - rank));
 }
 
+/// Nothing is sent at all, since both ranks wait for a message. A third one waits for both.
+pub(crate) fn ranks_that_wait_for_messages_of_each_other_name_both_calls<G: Group>(kind: &Kind<G>) {
+    let receives = |group: &mut G| match group.rank() {
+        2 => group.barrier(),
+        rank => group.recv(1 - rank, &mut [0u8; 3]),
+    };
+    let one_reduces = |group: &mut G| match group.rank() {
+        0 => group.recv(1, &mut [0u8; 3]),
+        1 => group.reduce(ReduceOp::Sum, 1, &[1.0f32], &mut [0.0]),
+        _ => group.recv(0, &mut [0u8; 3]),
+    };
+    let calls: [(&(dyn Fn(&mut G) -> Result<(), CollectiveError> + Sync), [&str; 2]); 2] = [
+        (&receives, ["send of 3 u8 from rank 1", "send of 3 u8 from rank 0"]),
+        (&one_reduces, ["send of 3 u8 from rank 1", "reduce of 1 f32, sum, root 1"]),
+    ];
+    for (call, shown) in calls {
+        let errors = run(kind, 3, Times::of_a_busy_machine(), |mut group| {
+            group.barrier().unwrap();
+            call(&mut group).unwrap_err()
+        });
+        let names_both = |error: &CollectiveError| match error {
+            CollectiveError::Mismatch { theirs, ours, .. } => {
+                shown.iter().all(|shown| [theirs, ours].iter().any(|call| call.to_string() == **shown))
+            }
+            CollectiveError::EpochFailed { cause, .. } => {
+                assert!(!matches!(cause, FailureCause::Late(_)), "{error}");
+                false
+            }
+            other => panic!("{other}"),
+        };
+        assert_eq!(errors.len(), 3);
+        let named = errors[..2].iter().filter(|error| names_both(error)).count();
+        assert!(named >= 1, "{errors:?}");
+    }
+}
+
 /// Each of two ranks reports a mismatch, and at least one names both calls.
 fn expect_both_calls(errors: &[CollectiveError], call: impl Fn(usize) -> String) {
     let mut mismatches = 0;

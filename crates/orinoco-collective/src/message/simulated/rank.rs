@@ -10,6 +10,7 @@ use zerocopy::IntoBytes;
 
 use super::super::agreement::{Outcome, Uniform};
 use super::super::attempt::Attempt;
+use super::super::notice::Wait;
 use super::super::transport::Transport;
 use super::super::{Engine, Health, Kernel, Memory, Moved, NOTICE_BYTES, Notice, OperationPlan};
 use super::calls::{Planned, Vectors};
@@ -40,6 +41,10 @@ pub(super) struct Rank {
     /// The error of the call that failed, and its time.
     pub(super) error: Option<(Nanos, CollectiveError)>,
     has_left: bool,
+    /// Whether it tells of each wait at once, not only with the next sign of life.
+    tells_at_once: bool,
+    /// Wait of which it told last.
+    told: Option<Wait>,
     /// Of a rank in a uniform group.
     uniform: Option<InUniformGroup>,
 }
@@ -74,6 +79,7 @@ impl Rank {
         deadline: Duration,
     ) -> Self {
         let transport = SimulatedTransport::new(rank, ranks, net, silence);
+        let tells_at_once = net.borrow_mut().rng.bool();
         let mut engine = Engine::new(rank, ranks, EPOCH);
         (0..ranks).filter(|peer| transport.keeps_whole(*peer)).for_each(|peer| engine.trust_link(peer));
         Self {
@@ -89,6 +95,8 @@ impl Rank {
             late_until: Nanos(0),
             error: None,
             has_left: false,
+            tells_at_once,
+            told: None,
             uniform: None,
         }
     }
@@ -142,6 +150,7 @@ impl Rank {
         self.read_notices(now);
         self.transport.health.borrow_mut().handle_timeout(since_start(now));
         self.call(now);
+        self.tell_wait();
         let leave_at = self.leave_at(now);
         if leave_at.is_some_and(|at| at <= now) {
             self.has_left = true;
@@ -161,6 +170,14 @@ impl Rank {
             due = due.min(self.next_call.max(self.late_until));
         }
         due.max(now + Duration::from_micros(1))
+    }
+
+    fn tell_wait(&mut self) {
+        let wait = self.engine.wait().filter(|_| self.running.is_some());
+        if self.tells_at_once && wait != self.told {
+            self.told = wait;
+            self.transport.health.borrow_mut().give_sign();
+        }
     }
 
     fn call(&mut self, now: Nanos) {
