@@ -62,6 +62,9 @@ enum Command {
         /// Seconds for which paced streams run with clients and without
         #[arg(long, default_value_t = 60)]
         paced_seconds: u64,
+        /// No scrapes and status requests at full speed: what telemetry costs alone, without what its clients take from the machine
+        #[arg(long)]
+        without_clients: bool,
     },
     /// Emulated aarch64 boards: build, up, down, ssh, put, camera, fault, test
     #[command(subcommand)]
@@ -97,9 +100,15 @@ fn main() -> ExitCode {
         Command::TestGpu => gpu::test(),
         Command::Demo => demo::demo(),
         Command::Bench => demo::bench(),
-        Command::Overhead { pairs, frames, repeats, paced_seconds } => {
+        Command::Overhead { pairs, frames, repeats, paced_seconds, without_clients } => {
             let paced = Duration::from_secs(paced_seconds);
-            overhead::measure(&overhead::Plan { pairs, frames, repeats, paced })
+            overhead::measure(&overhead::Plan {
+                pairs,
+                frames,
+                repeats,
+                paced,
+                has_clients: !without_clients,
+            })
         }
         Command::Boards(action) => match boards::run(action) {
             Ok(status) if status.success() => Ok(()),
