@@ -223,6 +223,39 @@ fn a_signal_of_a_crash_leaves_a_dump_and_ends_the_daemon_by_its_signal() {
     assert!(!dump["trace"].as_array().expect("a list").is_empty(), "it has the latest records");
 }
 
+#[test]
+fn a_crash_while_the_board_starts_is_told_and_ends_the_daemon_by_its_signal() {
+    let dir = tempfile::tempdir().expect("temporary folder");
+    // The start waits some seconds for the reader of a named pipe.
+    let pipe = dir.path().join("results");
+    assert!(Command::new("mkfifo").arg(&pipe).status().expect("starts").success());
+    let text = format!(
+        "version = 1\n[control]\nsocket = false\n\
+         [[sink]]\nname = 's'\nkind = 'jsonl'\npath = '{}'\n\
+         [[stream]]\nname = 'gate'\nsource = 'test://ball?pace=pts'\nmodels = []\nsinks = ['s']\n",
+        pipe.display()
+    );
+    fs::write(dir.path().join("board.toml"), text).expect("written");
+    let mut daemon = Daemon::run(dir.path(), &[]);
+    let begin = Instant::now();
+    while !catches_abort(&daemon.child) {
+        assert!(begin.elapsed() < WAIT_MAX, "the daemon does not install its handler");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    signal(&daemon.child, "ABRT");
+    let told = daemon.hear("crashed: ");
+    assert!(told.contains("SIGABRT from another process while engines and models were loaded"), "{told}");
+    let ended = daemon.child.wait().expect("a child");
+    assert_eq!(ended.signal(), Some(6), "{ended}");
+}
+
+/// Whether a process has a handler for SIGABRT (proc_pid_status(5), `SigCgt`).
+fn catches_abort(child: &Child) -> bool {
+    let status = fs::read_to_string(format!("/proc/{}/status", child.id())).expect("it runs");
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).expect("a mask");
+    u64::from_str_radix(caught.trim(), 16).expect("a hexadecimal number") & 1 << (6 - 1) != 0
+}
+
 /// A camera that cannot be reached is told of again and again, with its address, but not with its password.
 #[test]
 fn passwords_in_sources_are_shown_nowhere() {
