@@ -73,7 +73,11 @@ fn run(view: &View, directory: &Directory) -> Vec<Metric> {
     ];
     metrics.extend(of_totals(&totals, directory.ended.streams));
     let bytes = [
-        ("orinoco_process_resident_memory_bytes", "Resident memory of the process.", Some(resident_bytes())),
+        (
+            "orinoco_process_resident_memory_bytes",
+            "Resident memory of the process.",
+            Some(resident_bytes()).filter(|bytes| *bytes > 0),
+        ),
         (
             "orinoco_memory_planned_bytes",
             "Memory that the admitted plan needs.",
