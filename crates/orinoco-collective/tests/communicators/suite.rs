@@ -340,18 +340,19 @@ pub(crate) fn ranks_that_wait_for_each_other_name_both_calls<G: Group>(kind: &Ki
 
 /// Nothing is sent at all, since both ranks wait for a message. A third one waits for both.
 pub(crate) fn ranks_that_wait_for_messages_of_each_other_name_both_calls<G: Group>(kind: &Kind<G>) {
-    let receives = |group: &mut G| match group.rank() {
+    type CallOf<G> = fn(&mut G) -> Result<(), CollectiveError>;
+    let receives: CallOf<G> = |group| match group.rank() {
         2 => group.barrier(),
         rank => group.recv(1 - rank, &mut [0u8; 3]),
     };
-    let one_reduces = |group: &mut G| match group.rank() {
+    let one_reduces: CallOf<G> = |group| match group.rank() {
         0 => group.recv(1, &mut [0u8; 3]),
         1 => group.reduce(ReduceOp::Sum, 1, &[1.0f32], &mut [0.0]),
         _ => group.recv(0, &mut [0u8; 3]),
     };
-    let calls: [(&(dyn Fn(&mut G) -> Result<(), CollectiveError> + Sync), [&str; 2]); 2] = [
-        (&receives, ["send of 3 u8 from rank 1", "send of 3 u8 from rank 0"]),
-        (&one_reduces, ["send of 3 u8 from rank 1", "reduce of 1 f32, sum, root 1"]),
+    let calls = [
+        (receives, ["send of 3 u8 from rank 1", "send of 3 u8 from rank 0"]),
+        (one_reduces, ["send of 3 u8 from rank 1", "reduce of 1 f32, sum, root 1"]),
     ];
     for (call, shown) in calls {
         let errors = run(kind, 3, Times::of_a_busy_machine(), |mut group| {
