@@ -30,7 +30,8 @@ const CHECKED_BYTES: usize = HELLO_BYTES - 4;
 /// The last word is written last.
 const LAST_WORD: usize = HELLO_BYTES - 8;
 const MAGIC: [u8; 8] = *b"ORIPCIE\0";
-const VERSION: u16 = 2;
+/// Version of the format.
+pub(super) const VERSION: u16 = 2;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Hello {
@@ -73,10 +74,7 @@ impl Hello {
         let four = |start: usize| u32::from_le_bytes(bytes[start..start + 4].try_into().expect("four bytes"));
         let eight =
             |start: usize| u64::from_le_bytes(bytes[start..start + 8].try_into().expect("eight bytes"));
-        let is_right = bytes[..8] == MAGIC
-            && bytes[8..10] == VERSION.to_le_bytes()
-            && four(CHECKED_BYTES) == crc32c::crc32c(&bytes[..CHECKED_BYTES]);
-        is_right.then(|| Self {
+        (version(bytes) == Some(VERSION)).then(|| Self {
             security: bytes[10],
             epoch: four(12),
             ranks: four(16),
@@ -99,12 +97,28 @@ impl Hello {
 
     /// Reads the hello at a place, if there is one. It is read once, and checked after that.
     pub(super) fn find(window: &impl Window, offset: usize) -> Option<Self> {
-        let last = window.load(offset + LAST_WORD);
-        let mut bytes = [0; HELLO_BYTES];
-        window.read(offset, &mut bytes[..LAST_WORD]);
-        bytes[LAST_WORD..].copy_from_slice(&last.to_le_bytes());
-        Self::decode(&bytes)
+        Self::decode(&read(window, offset))
     }
+}
+
+/// Version of the hello at a place, if it is one that this build does not understand.
+pub(super) fn other_version(window: &impl Window, offset: usize) -> Option<u16> {
+    version(&read(window, offset)).filter(|version| *version != VERSION)
+}
+
+fn read(window: &impl Window, offset: usize) -> [u8; HELLO_BYTES] {
+    let last = window.load(offset + LAST_WORD);
+    let mut bytes = [0; HELLO_BYTES];
+    window.read(offset, &mut bytes[..LAST_WORD]);
+    bytes[LAST_WORD..].copy_from_slice(&last.to_le_bytes());
+    bytes
+}
+
+/// Version of a hello. `None` if the bytes are something else, or are written just now.
+fn version(bytes: &[u8; HELLO_BYTES]) -> Option<u16> {
+    let checksum = crc32c::crc32c(&bytes[..CHECKED_BYTES]).to_le_bytes();
+    let is_hello = bytes[..8] == MAGIC && bytes[CHECKED_BYTES..] == checksum;
+    is_hello.then(|| u16::from_le_bytes([bytes[8], bytes[9]]))
 }
 
 #[cfg(test)]
@@ -122,6 +136,7 @@ mod tests {
             bytes[8..10].copy_from_slice(&VERSION.to_le_bytes());
             let checksum = crc32c::crc32c(&bytes[..CHECKED_BYTES]) ^ u32::from(!is_checked);
             bytes[CHECKED_BYTES..].copy_from_slice(&checksum.to_le_bytes());
+            prop_assert_eq!(version(&bytes), is_checked.then_some(VERSION));
             let hello = Hello::decode(&bytes);
             prop_assert_eq!(hello.is_some(), is_checked);
             if let Some(hello) = hello {

@@ -9,6 +9,7 @@ use std::time::Duration;
 use rustix::fs::{FallocateFlags, StatFs, fallocate, fstat, fstatfs, stat, statfs};
 use rustix::io::{Errno, retry_on_intr};
 
+use super::hello::VERSION;
 use super::layout::{Layout, MAGIC};
 use super::mapping::Mapping;
 use super::meeting::{JoinAttempt, Meetings};
@@ -157,7 +158,7 @@ fn find(path: &Path, awaited: &[usize], start: Ticks, deadline: Duration) -> Res
             if !absent.contains(&0) && Ticks::now().since(since) >= NEW_WINDOW_MAX {
                 absent.insert(0, 0);
             }
-            return Err(missing(absent, path, waited));
+            return Err(missing(absent, path.display().to_string(), waited));
         }
         pause(LOOK_EVERY);
     }
@@ -233,7 +234,13 @@ fn meet(
         }
         let waited = Ticks::now().since(start);
         if waited >= deadline {
-            return Err(missing(absent, path, waited));
+            let mut at = path.display().to_string();
+            if let Some((rank, version)) = meetings.other_version(&window) {
+                at += &format!(
+                    " (where rank {rank} has left a hello of version {version}, and this one has version {VERSION}: install the same version of Orinoco on all machines)"
+                );
+            }
+            return Err(missing(absent, at, waited));
         }
         if rank != 0 && is_removed(file, path) {
             // What rank 0 said before is there now. It says to all that it has met them before it removes a file that is of no use
@@ -257,12 +264,6 @@ fn is_removed(file: &File, path: &Path) -> bool {
     opened.st_nlink == 0 && found != Ok((opened.st_dev, opened.st_ino))
 }
 
-fn missing(missing: Vec<usize>, path: &Path, waited: Duration) -> JoinError {
-    JoinError::Missing {
-        missing,
-        at: path.display().to_string(),
-        waited,
-        turned_away: 0,
-        other_version: None,
-    }
+fn missing(missing: Vec<usize>, at: String, waited: Duration) -> JoinError {
+    JoinError::Missing { missing, at, waited, turned_away: 0, other_version: None }
 }

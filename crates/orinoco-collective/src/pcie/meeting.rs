@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use super::hello::{HELLO_BYTES, Hello};
+use super::hello::{HELLO_BYTES, Hello, other_version};
 use super::layout::Layout;
 use super::window::Window;
 use super::window_ring::{Ends, Ring, Rings};
@@ -78,6 +78,14 @@ impl<'a> Meetings<'a> {
             }
         }
         Ok(missing)
+    }
+
+    /// A rank of which the hello is one of another version, and that version. It may have left the hello in an earlier group.
+    pub(super) fn other_version(&self, window: &impl Window) -> Option<(usize, u16)> {
+        let JoinAttempt { rank, layout, .. } = &self.attempt;
+        self.all.iter().find_map(|Meeting { peer, .. }| {
+            Some((*peer, other_version(window, layout.hello(*peer, *rank))?))
+        })
     }
 
     /// Whether this rank has met all others, and said so.

@@ -193,6 +193,20 @@ fn a_rank_of_an_earlier_group_is_not_believed() {
 }
 
 #[test]
+fn a_rank_of_another_version_is_told() {
+    let window = Window::new(1 << 20);
+    // What rank 1 says to rank 0, from its row and place in the window.
+    let mut hello = [0; 64];
+    hello[..10].copy_from_slice(b"ORIPCIE\0\x01\0");
+    let checksum = crc32c::crc32c(&hello[..60]).to_le_bytes();
+    hello[60..].copy_from_slice(&checksum);
+    window.write(&hello, 4096 + 128);
+    let errors = errors(&window.0, vec![(2, settings(group_key(), Duration::from_millis(300)))]);
+    let told = "rank 1 has left a hello of version 1, and this one has version 2: install the same version";
+    assert!(errors[0].starts_with("rank 1 did not join") && errors[0].contains(told), "{}", errors[0]);
+}
+
+#[test]
 fn a_rank_without_the_right_key_does_not_join() {
     let (right, mut wrong) = (key_pairs(2), key_pairs(2));
     // A stranger that knows the public keys of all, and says that it is rank 1.
