@@ -3,7 +3,6 @@ use std::time::Duration;
 use super::engine::{Engine, Refusal};
 use super::health::Health;
 use super::memory::Memory;
-use super::notice::Wait;
 use super::transport::{LinkFault, Transport};
 use crate::{Call, CollectiveError, FailureCause};
 
@@ -139,15 +138,14 @@ impl Attempt {
 /// A rank that waits in an operation for which this rank made another call, or that waits for this rank in another call while this rank
 /// waits for it. When ranks with different calls all wait, no message shows it.
 fn mismatch(health: &Health, engine: &Engine) -> Option<(usize, Refusal)> {
-    let differs = health.waiting_ranks().find_map(|(rank, theirs)| {
-        let ours = engine.differing_call(theirs)?;
-        Some((rank, Refusal::Mismatch { theirs: theirs.call, ours }))
-    });
-    let crosses = |(rank, wait): (usize, Wait)| {
-        let ours = engine.crossing_call(rank, &wait)?;
-        Some((rank, Refusal::Mismatch { theirs: wait.call, ours }))
-    };
-    differs.or_else(|| health.waits_for_this().find_map(crosses))
+    let differing = health
+        .waiting_ranks()
+        .filter_map(|(rank, theirs)| Some((rank, theirs.call, engine.differing_call(theirs)?)));
+    let crossing = health
+        .waits_for_this()
+        .filter_map(|(rank, theirs)| Some((rank, theirs.call, engine.crossing_call(rank, &theirs)?)));
+    let (rank, theirs, ours) = differing.chain(crossing).next()?;
+    Some((rank, Refusal::Mismatch { theirs, ours }))
 }
 
 #[cfg(test)]

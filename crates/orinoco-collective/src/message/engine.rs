@@ -230,7 +230,7 @@ impl Engine {
 
     /// A rank without which the operation cannot go on: one whose message is awaited, or else one that takes no message.
     pub fn awaited(&self) -> Option<usize> {
-        let missing = self.active.iter().find_map(|piece| self.missing(piece).next());
+        let missing = self.wait().map(|wait| wait.rank);
         missing.or_else(|| self.links.iter().position(|link| !link.outgoing.is_empty()))
     }
 
@@ -660,7 +660,7 @@ mod tests {
         for wait in [
             Wait { sent: 1, ..theirs },
             Wait { received: u32::MAX, ..theirs },
-            // The same call of both is none that crosses.
+            // Ranks in one call only wait for a message that is late.
             Wait { call: own.call, ..theirs },
         ] {
             assert_eq!(engines[0].crossing_call(1, &wait), None, "{wait:?}");
