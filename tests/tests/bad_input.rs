@@ -393,16 +393,15 @@ fn two_hundred_truncated_videos() {
     let whole = fs::read(video).expect("readable");
     let dir = tempfile::tempdir().expect("temporary folder");
     let cuts = cuts(whole.len(), 200, 20_261_120);
-    let halves = cuts.chunks(cuts.len() / 2).enumerate();
     let frames: Vec<u64> = std::thread::scope(|scope| {
-        let (whole, dir) = (&whole, dir.path());
-        let run_half = |(half, cuts): (usize, &'_ [usize])| {
-            let (file, cuts) = (dir.join(format!("{half}.mp4")), cuts.to_vec());
+        let whole = &whole;
+        let halves = cuts.chunks(cuts.len() / 2).enumerate().map(|(half, cuts)| {
+            let file = dir.path().join(format!("{half}.mp4"));
             scope.spawn(move || {
                 cuts.iter().filter_map(|cut| frames_before_cut(whole, *cut, &file)).collect::<Vec<u64>>()
             })
-        };
-        let halves: Vec<_> = halves.map(run_half).collect();
+        });
+        let halves: Vec<_> = halves.collect();
         halves.into_iter().flat_map(|half| half.join().expect("no cut is wrong")).collect()
     });
     println!(
