@@ -48,17 +48,14 @@ enum Command {
     /// Benchmark pipelines compared with their engines alone
     Bench,
     /// Measure what telemetry costs: the daemon with sensors, energy, scrapes and status clients, compared with none of it, in
-    /// alternating runs. Needs a quiet machine and the release binaries (`make build`)
+    /// turns. Needs a quiet machine and the release binaries (`make build`)
     Overhead {
-        /// Pairs of runs; 20 decide whether the bounds hold
+        /// Pairs of daemons; 20 decide whether the bounds hold
         #[arg(long, default_value_t = 20)]
         pairs: usize,
-        /// Frames of a run
-        #[arg(long, default_value_t = 2000)]
-        frames: u64,
-        /// Runs of which each figure of a pair is the median
-        #[arg(long, default_value_t = 3)]
-        repeats: usize,
+        /// Seconds for which each daemon of a pair executes, in turns of 100 ms
+        #[arg(long, default_value_t = 20)]
+        seconds: u64,
         /// Seconds for which paced streams run with clients and without
         #[arg(long, default_value_t = 60)]
         paced_seconds: u64,
@@ -100,15 +97,9 @@ fn main() -> ExitCode {
         Command::TestGpu => gpu::test(),
         Command::Demo => demo::demo(),
         Command::Bench => demo::bench(),
-        Command::Overhead { pairs, frames, repeats, paced_seconds, without_clients } => {
-            let paced = Duration::from_secs(paced_seconds);
-            overhead::measure(&overhead::Plan {
-                pairs,
-                frames,
-                repeats,
-                paced,
-                has_clients: !without_clients,
-            })
+        Command::Overhead { pairs, seconds, paced_seconds, without_clients } => {
+            let (time, paced) = (Duration::from_secs(seconds), Duration::from_secs(paced_seconds));
+            overhead::measure(&overhead::Plan { pairs, time, paced, has_clients: !without_clients })
         }
         Command::Boards(action) => match boards::run(action) {
             Ok(status) if status.success() => Ok(()),

@@ -1,6 +1,7 @@
 //! Overhead of telemetry: the daemon with all of it (sensors, energy, control socket, scrapes and status clients) compared with
-//! the daemon without. Runs alternate in ABBA order, so that a machine that grows slower or warmer burdens both alike. The sensors are
-//! those of a synthetic board: files in a folder.
+//! the daemon without. The two of a pair execute in turns of 100 ms, one while the other is stopped, in ABBA order: what other guests
+//! of a shared host take from the machine changes within seconds and from core to core, and so burdens both alike. Their lanes are
+//! bound to the same core, to each in turn; the other threads are free. The sensors are those of a synthetic board: files in a folder.
 
 mod clients;
 mod daemon;
@@ -12,10 +13,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use orinoco_api::Summary;
+use rustix::thread::{CpuSet, sched_getaffinity};
 
 use self::clients::Clients;
-use self::daemon::{Daemon, Telemetry};
-use self::statistics::{Interval, Sample, interval, median};
+use self::daemon::{Daemon, Progress, Telemetry};
+use self::statistics::{Interval, Sample, interval};
 use crate::workspace::{root, target_dir};
 
 /// Greatest overhead of a frame, upper end of the 95 % interval.
@@ -29,15 +31,18 @@ const LATENCY_MS_MAX: u32 = 100;
 /// Frame rates of the paced streams.
 const PACED_FPS: [u32; 2] = [15, 10];
 
+/// Time that a daemon of a pair executes at a time.
+const TURN: Duration = Duration::from_millis(100);
+/// Turns of each daemon before those that count: caches and predictors warm up.
+const WARM_UP: usize = 10;
+
 /// Settings of a measurement.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
-    /// Number of pairs of runs.
+    /// Number of pairs of daemons.
     pub(crate) pairs: usize,
-    /// Number of frames of a run.
-    pub(crate) frames: u64,
-    /// Runs of which each figure of a pair is the median.
-    pub(crate) repeats: usize,
+    /// Time for which each daemon of a pair executes.
+    pub(crate) time: Duration,
     /// Time for which the paced streams run with clients, and as long without.
     pub(crate) paced: Duration,
     /// Whether clients ask the daemon while it runs at full speed.
@@ -55,23 +60,22 @@ pub(crate) fn measure(plan: &Plan) -> Result<()> {
         println!(
             "pair {:2}: {:.1} us a frame with telemetry, {:.1} without; processor {:.1} and {:.1} us",
             pair + 1,
-            with.median.wall_us,
-            without.median.wall_us,
-            with.median.cpu_us,
-            without.median.cpu_us
+            with.wall_us,
+            without.wall_us,
+            with.cpu_us,
+            without.cpu_us
         );
         pairs.push((with, without));
     }
-    let wall = Comparison::of(&pairs, |runs| runs.median.wall_us);
-    let cpu = Comparison::of(&pairs, |runs| runs.median.cpu_us);
-    let fastest = Comparison::of(&pairs, |runs| runs.fastest.wall_us);
+    let wall = Comparison::of(&pairs, |sample| sample.wall_us);
+    let cpu = Comparison::of(&pairs, |sample| sample.cpu_us);
     println!(
-        "\n{} pairs, {} frames, each figure the median of {}, all in ABBA order",
-        plan.pairs, plan.frames, plan.repeats
+        "\n{} pairs, {} s for each daemon in turns of {} ms in ABBA order",
+        plan.pairs,
+        plan.time.as_secs(),
+        TURN.as_millis()
     );
     println!("time of a frame, with to without: ratio {}; difference {} us", wall.ratio, wall.difference);
-    // What other guests of the host take from the machine slows some runs, and the fastest ones least.
-    println!("the same of the fastest runs: ratio {}; difference {} us", fastest.ratio, fastest.difference);
     println!(
         "processor time of the daemon for a frame: ratio {}; difference {} us",
         cpu.ratio, cpu.difference
@@ -100,23 +104,6 @@ fn verdict(plan: &Plan, wall: &Comparison, late: [u64; 2]) -> Result<()> {
     Ok(())
 }
 
-/// Runs of a pair with telemetry, or those without.
-struct Runs {
-    median: Sample,
-    fastest: Sample,
-}
-
-impl Runs {
-    fn of(samples: &[Sample]) -> Self {
-        let of = |summary: fn(Vec<f64>) -> f64| Sample {
-            wall_us: summary(samples.iter().map(|run| run.wall_us).collect()),
-            cpu_us: summary(samples.iter().map(|run| run.cpu_us).collect()),
-        };
-        let least = |values: Vec<f64>| values.into_iter().fold(f64::INFINITY, f64::min);
-        Self { median: of(median), fastest: of(least) }
-    }
-}
-
 /// Comparison of a figure with telemetry and without.
 struct Comparison {
     ratio: Interval,
@@ -125,7 +112,7 @@ struct Comparison {
 }
 
 impl Comparison {
-    fn of(pairs: &[(Runs, Runs)], figure: fn(&Runs) -> f64) -> Self {
+    fn of(pairs: &[(Sample, Sample)], figure: fn(&Sample) -> f64) -> Self {
         let logs: Vec<f64> =
             pairs.iter().map(|(with, without)| (figure(with) / figure(without)).ln()).collect();
         let differences: Vec<f64> =
@@ -134,11 +121,13 @@ impl Comparison {
     }
 }
 
-/// Binaries, the folder of the runs, and that of the synthetic board.
+/// Binaries, the folder of the runs, that of the synthetic board, and the machine's cores.
 struct Bench {
     orinocod: PathBuf,
     folder: PathBuf,
     sysroot: PathBuf,
+    /// Cores that this process may use.
+    cores: Vec<usize>,
 }
 
 impl Bench {
@@ -149,44 +138,55 @@ impl Bench {
         std::fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
         let sysroot = folder.join("sysroot");
         synthetic::write(&sysroot)?;
-        Ok(Self { orinocod, folder, sysroot })
+        let usable = sched_getaffinity(None).context("asking for the cores")?;
+        let cores = (0..CpuSet::MAX_CPU).filter(|core| usable.is_set(*core)).collect();
+        Ok(Self { orinocod, folder, sysroot, cores })
     }
 
-    /// Measures `repeats` runs with telemetry and as many without, in ABBA order.
-    fn pair(&self, pair: usize, plan: &Plan) -> Result<(Runs, Runs)> {
-        let (mut with, mut without) = (Vec::new(), Vec::new());
-        for turn in 0..plan.repeats.max(1) {
-            let mut order = [Telemetry::On, Telemetry::Off];
-            // Pairs begin in turn with telemetry and without, and so do the runs of each.
-            if (pair + turn) % 2 == 1 {
-                order.reverse();
-            }
-            for telemetry in order {
-                let runs = if telemetry == Telemetry::On { &mut with } else { &mut without };
-                runs.push(self.full_speed(telemetry, plan)?);
-            }
-        }
-        Ok((Runs::of(&with), Runs::of(&without)))
-    }
-
-    /// Runs one stream as fast as its model can.
-    fn full_speed(&self, telemetry: Telemetry, plan: &Plan) -> Result<Sample> {
-        let frames = plan.frames;
-        let source = format!("test://ball?width=320&height=240&frames={frames}");
-        let board = board_file(telemetry, &[(&source, None)]);
-        let daemon = Daemon::start(&self.orinocod, &self.folder, &self.sysroot, &board)?;
-        let addresses = daemon.addresses()?;
+    /// Measures two daemons in turns: one stream as fast as its model can, with telemetry and without.
+    fn pair(&self, pair: usize, plan: &Plan) -> Result<(Sample, Sample)> {
+        let board = |telemetry| board_file(telemetry, &[("test://ball?width=320&height=240", None)]);
+        let mut with = self.daemon(Telemetry::On, &board(Telemetry::On))?;
+        let addresses = with.addresses()?;
+        with.stop()?;
+        let mut without = self.daemon(Telemetry::Off, &board(Telemetry::Off))?;
+        without.addresses()?;
+        without.stop()?;
         let clients = Clients::start(addresses.filter(|_| plan.has_clients));
-        let (summary, cpu) = daemon.wait()?;
+        clients.pause();
+
+        let take_turns =
+            |count: usize, with: &mut Daemon, without: &mut Daemon| -> Result<(Progress, Progress)> {
+                let before = (with.progress()?, without.progress()?);
+                // Pairs begin in turn with telemetry and without, and so do the turns of each.
+                for turn in 0..count {
+                    // Both execute twice on a core, in ABBA order, and then on the next one.
+                    let core = self.cores[turn / 2 % self.cores.len()];
+                    for half in 0..2 {
+                        if (pair + turn + half).is_multiple_of(2) {
+                            clients.resume();
+                            with.execute_for(TURN, core)?;
+                            clients.pause();
+                        } else {
+                            without.execute_for(TURN, core)?;
+                        }
+                    }
+                }
+                Ok((with.progress()?.since(before.0), without.progress()?.since(before.1)))
+            };
+        take_turns(WARM_UP, &mut with, &mut without)?;
+        let turns = plan.time.div_duration_f64(TURN).ceil() as usize;
+        let (progress, other) = take_turns(turns, &mut with, &mut without)?;
+        without.end()?;
+        let summary = with.end()?;
         clients.finish()?;
-        ensure!(
-            summary.power.energy_j.is_some() == (telemetry == Telemetry::On),
-            "the energy is measured: {}",
-            summary.power.source
-        );
-        let stream = summary.streams.first().context("the summary has no stream")?;
-        ensure!(stream.frames_out == frames, "{} of {frames} frames came through", stream.frames_out);
-        Ok(Sample { wall_us: 1e6 / stream.fps, cpu_us: cpu.as_secs_f64() * 1e6 / frames as f64 })
+        ensure!(summary.power.energy_j.is_some(), "the energy is not measured: {}", summary.power.source);
+        Ok((progress.frame()?, other.frame()?))
+    }
+
+    fn daemon(&self, telemetry: Telemetry, board: &str) -> Result<Daemon> {
+        let folder = self.folder.join(format!("{telemetry:?}").to_lowercase());
+        Daemon::start(&self.orinocod, &folder, &self.sysroot, board)
     }
 
     /// Runs two paced streams with all clients, and without. Returns their frames that were late or dropped.
@@ -200,9 +200,9 @@ impl Bench {
             let streams: Vec<(&str, Option<u32>)> =
                 sources.iter().map(|source| (source.as_str(), Some(LATENCY_MS_MAX))).collect();
             let board = board_file(telemetry, &streams);
-            let daemon = Daemon::start(&self.orinocod, &self.folder, &self.sysroot, &board)?;
+            let daemon = self.daemon(telemetry, &board)?;
             let clients = Clients::start(daemon.addresses()?);
-            let (summary, _) = daemon.wait()?;
+            let summary = daemon.wait()?;
             let counts = clients.finish()?;
             let lost = late_or_dropped(&summary);
             println!("paced streams, telemetry {telemetry:?}: {lost} frames late or dropped; {counts}");
@@ -228,12 +228,15 @@ fn board_file(telemetry: Telemetry, streams: &[(&str, Option<u32>)]) -> String {
         Telemetry::Off => ("enabled = false", "socket = false"),
     };
     let mut text = format!(
-        "version = 1\n[sensors]\n{sensors}\n[control]\n{control}\n[[model]]\nname = 'm'\nmodel = '{}'\n",
+        "version = 1\n[sensors]\n{sensors}\n[control]\n{control}\n[[model]]\nname = 'm'\nmodel = '{}'\n\
+         [[sink]]\nname = 'log'\nkind = 'jsonl'\npath = '{{stream}}.jsonl'\n",
         model.display()
     );
     for (index, (source, latency)) in streams.iter().enumerate() {
         let latency = latency.map_or_else(String::new, |max| format!("latency_ms_max = {max}\n"));
-        text += &format!("[[stream]]\nname = 's{index}'\nsource = '{source}'\nmodels = ['m']\n{latency}");
+        text += &format!(
+            "[[stream]]\nname = 's{index}'\nsource = '{source}'\nmodels = ['m']\nsinks = ['log']\n{latency}"
+        );
     }
     text
 }

@@ -25,9 +25,17 @@ const STATUS_EVERY: Duration = Duration::from_millis(200);
 
 /// Clients that run until the daemon ends.
 pub(super) struct Clients {
-    is_over: Arc<AtomicBool>,
+    flags: Arc<Flags>,
     scraper: Option<JoinHandle<Answers>>,
     statuses: Vec<JoinHandle<Answers>>,
+}
+
+/// Flags that clients look at before each request.
+#[derive(Debug, Default)]
+struct Flags {
+    is_over: AtomicBool,
+    /// Whether the daemon is stopped; then they ask nothing.
+    is_paused: AtomicBool,
 }
 
 /// Answers that clients got.
@@ -53,26 +61,37 @@ impl fmt::Display for ClientCounts {
 impl Clients {
     /// Starts the clients; none where the daemon has no control socket.
     pub(super) fn start(addresses: Option<Addresses>) -> Self {
-        let is_over = Arc::new(AtomicBool::new(false));
+        let flags = Arc::<Flags>::default();
         let Some(Addresses { socket, tcp }) = addresses else {
-            return Self { is_over, scraper: None, statuses: Vec::new() };
+            return Self { flags, scraper: None, statuses: Vec::new() };
         };
-        let over = Arc::clone(&is_over);
+        let shared = Arc::clone(&flags);
         let scraper = thread::spawn(move || {
-            repeat(SCRAPE_EVERY, &over, || ask(TcpStream::connect(&tcp)?, &tcp, "/metrics"))
+            repeat(SCRAPE_EVERY, &shared, || ask(TcpStream::connect(&tcp)?, &tcp, "/metrics"))
         });
         let status = |_| {
-            let (socket, over) = (socket.clone(), Arc::clone(&is_over));
+            let (socket, shared) = (socket.clone(), Arc::clone(&flags));
             thread::spawn(move || {
-                repeat(STATUS_EVERY, &over, || ask(UnixStream::connect(&socket)?, "localhost", "/v1/status"))
+                repeat(STATUS_EVERY, &shared, || {
+                    ask(UnixStream::connect(&socket)?, "localhost", "/v1/status")
+                })
             })
         };
-        Self { statuses: (0..STATUS_CLIENTS).map(status).collect(), scraper: Some(scraper), is_over }
+        Self { statuses: (0..STATUS_CLIENTS).map(status).collect(), scraper: Some(scraper), flags }
+    }
+
+    /// Lets the clients ask nothing until [`Clients::resume`]. Their turns go on, so that the rate in between is the same.
+    pub(super) fn pause(&self) {
+        self.flags.is_paused.store(true, Ordering::Release);
+    }
+
+    pub(super) fn resume(&self) {
+        self.flags.is_paused.store(false, Ordering::Release);
     }
 
     /// Ends the clients, after the daemon. Fails if a running daemon answered one of them badly, or none of a kind.
     pub(super) fn finish(self) -> Result<ClientCounts> {
-        self.is_over.store(true, Ordering::Release);
+        self.flags.is_over.store(true, Ordering::Release);
         let answers = |thread: JoinHandle<Answers>| thread.join().expect("clients do not panic");
         let add = |sum: Answers, of: Answers| Answers { good: sum.good + of.good, bad: sum.bad + of.bad };
         let has_clients = self.scraper.is_some();
@@ -92,20 +111,22 @@ impl Clients {
 }
 
 /// Repeats a request until the daemon or the measurement has ended.
-fn repeat(every: Duration, is_over: &AtomicBool, mut request: impl FnMut() -> io::Result<bool>) -> Answers {
+fn repeat(every: Duration, flags: &Flags, mut request: impl FnMut() -> io::Result<bool>) -> Answers {
     // Clients of a board run elsewhere. Here they share its cores, and must at least not take them from its lanes.
     let _ = rustix::process::nice(19);
     let (mut answers, mut refused, mut next) = (Answers::default(), 0, Instant::now());
-    while !is_over.load(Ordering::Acquire) {
-        match request() {
-            Ok(true) => {
-                answers.good += 1;
-                answers.bad += std::mem::take(&mut refused);
+    while !flags.is_over.load(Ordering::Acquire) {
+        if !flags.is_paused.load(Ordering::Acquire) {
+            match request() {
+                Ok(true) => {
+                    answers.good += 1;
+                    answers.bad += std::mem::take(&mut refused);
+                }
+                // A daemon that ends refuses requests, too: these only count if it answers again.
+                Ok(false) => refused += 1,
+                // The daemon has ended.
+                Err(_) => return answers,
             }
-            // A daemon that ends refuses requests, too: these only count if it answers again.
-            Ok(false) => refused += 1,
-            // The daemon has ended.
-            Err(_) => return answers,
         }
         // A client that is behind does not catch up.
         next = (next + every).max(Instant::now());

@@ -8,11 +8,15 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use orinoco_api::{EndState, Summary};
 use rustix::param::clock_ticks_per_second;
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+use rustix::thread::{CpuSet, sched_setaffinity};
+
+use super::statistics::Sample;
 
 /// Maximum time between two lines of the daemon's log until it runs: models are loaded in between.
 const LINE_WAIT: Duration = Duration::from_secs(60);
@@ -31,16 +35,46 @@ pub(super) struct Addresses {
     pub(super) tcp: String,
 }
 
+/// Progress of a daemon.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Progress {
+    /// Frames of which the results are written.
+    frames: usize,
+    /// Time in its turns.
+    wall: Duration,
+    /// Processor time of all its threads, in steps of 10 ms.
+    cpu: Duration,
+}
+
+impl Progress {
+    pub(super) fn since(self, earlier: Self) -> Self {
+        let (wall, cpu) = (self.wall - earlier.wall, self.cpu - earlier.cpu);
+        Self { frames: self.frames - earlier.frames, wall, cpu }
+    }
+
+    /// Returns the times of one frame.
+    pub(super) fn frame(self) -> Result<Sample> {
+        ensure!(self.frames > 0, "no frame came through in {:.1?}", self.wall);
+        let of = |time: Duration| time.as_secs_f64() * 1e6 / self.frames as f64;
+        Ok(Sample { wall_us: of(self.wall), cpu_us: of(self.cpu) })
+    }
+}
+
 /// Running daemon. It is killed when this is dropped.
 pub(super) struct Daemon {
     child: Child,
     folder: PathBuf,
     lines: Receiver<String>,
     has_control: bool,
+    /// Time in all its turns.
+    wall: Duration,
 }
 
 impl Daemon {
     pub(super) fn start(program: &Path, folder: &Path, sysroot: &Path, board: &str) -> Result<Self> {
+        // Results of another run would move those of this one to another name.
+        let _ = fs::remove_dir_all(folder);
+        fs::create_dir_all(folder).with_context(|| format!("making {}", folder.display()))?;
         let path = folder.join("board.toml");
         fs::write(&path, board).with_context(|| format!("writing {}", path.display()))?;
         let mut command = Command::new(program);
@@ -51,7 +85,8 @@ impl Daemon {
         let log = BufReader::new(child.stderr.take().expect("it is piped"));
         let (sender, lines) = channel();
         thread::spawn(move || log.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
-        Ok(Self { child, folder: folder.to_owned(), lines, has_control: !board.contains("socket = false") })
+        let has_control = !board.contains("socket = false");
+        Ok(Self { child, folder: folder.to_owned(), lines, has_control, wall: Duration::ZERO })
     }
 
     /// Waits until the board runs, and returns the addresses that the daemon listens on; `None` if it has no control socket.
@@ -79,19 +114,78 @@ impl Daemon {
         Ok(addresses)
     }
 
-    /// Waits until all streams have ended. Returns the summary, and the processor time of the daemon.
-    pub(super) fn wait(mut self) -> Result<(Summary, Duration)> {
-        let before = children_time()?;
+    /// Stops all threads of the daemon, and waits until they are stopped.
+    pub(super) fn stop(&mut self) -> Result<()> {
+        let pid = self.pid();
+        kill_process(pid, Signal::STOP)?;
+        let status = waitpid(Some(pid), WaitOptions::UNTRACED)?.map(|(_, status)| status);
+        ensure!(status.is_some_and(|status| status.stopped()), "the daemon has ended: {}", self.log());
+        Ok(())
+    }
+
+    /// Lets a stopped daemon execute for this time, its lane on this core, and stops it again.
+    pub(super) fn execute_for(&mut self, time: Duration, core: usize) -> Result<()> {
+        let mut cores = CpuSet::new();
+        cores.set(core);
+        sched_setaffinity(Some(self.lane()?), &cores).context("binding the lane to a core")?;
+        let begin = Instant::now();
+        kill_process(self.pid(), Signal::CONT)?;
+        thread::sleep(time);
+        self.stop()?;
+        self.wall += begin.elapsed();
+        Ok(())
+    }
+
+    /// Returns the progress of a stopped daemon with one stream.
+    pub(super) fn progress(&self) -> Result<Progress> {
+        let path = self.folder.join("s0.jsonl");
+        let results = fs::read(&path).with_context(|| format!("reading {}", path.display()))?;
+        let frames = results.iter().filter(|byte| **byte == b'\n').count();
+        Ok(Progress { frames, wall: self.wall, cpu: processor_time(self.pid())? })
+    }
+
+    /// Ends a stopped daemon, and returns its summary.
+    pub(super) fn end(self) -> Result<Summary> {
+        kill_process(self.pid(), Signal::TERM)?;
+        kill_process(self.pid(), Signal::CONT)?;
+        self.summary(EndState::Interrupted)
+    }
+
+    /// Waits until all streams have ended, and returns the summary.
+    pub(super) fn wait(self) -> Result<Summary> {
+        self.summary(EndState::Complete)
+    }
+
+    fn summary(mut self, end: EndState) -> Result<Summary> {
         let status = self.child.wait()?;
-        let cpu = children_time()?.saturating_sub(before);
-        let log: Vec<String> = self.lines.try_iter().collect();
-        ensure!(status.success(), "the daemon ended with {status}:\n{}", log.join("\n"));
+        ensure!(status.success(), "the daemon ended with {status}:\n{}", self.log());
         let path = self.folder.join("summary.json");
         let file = File::open(&path).with_context(|| format!("opening {}", path.display()))?;
         let summary: Summary =
             serde_json::from_reader(BufReader::new(file)).context("reading the summary")?;
-        ensure!(summary.end == EndState::Complete, "the run did not end well: {:?}", summary.faults);
-        Ok((summary, cpu))
+        ensure!(summary.end == end, "the run ended as {:?}: {:?}", summary.end, summary.faults);
+        Ok(summary)
+    }
+
+    fn log(&self) -> String {
+        self.lines.try_iter().collect::<Vec<_>>().join("\n")
+    }
+
+    /// Returns the thread of the only lane.
+    fn lane(&self) -> Result<Pid> {
+        let tasks = format!("/proc/{}/task", self.pid().as_raw_nonzero());
+        for task in fs::read_dir(&tasks).with_context(|| format!("reading {tasks}"))? {
+            let task = task?;
+            if fs::read_to_string(task.path().join("comm")).is_ok_and(|name| name.trim_end() == "lane-0") {
+                let id = task.file_name().to_str().and_then(|id| id.parse().ok());
+                return id.and_then(Pid::from_raw).context("a thread's folder is its number");
+            }
+        }
+        bail!("the daemon has no thread lane-0")
+    }
+
+    fn pid(&self) -> Pid {
+        Pid::from_child(&self.child)
     }
 }
 
@@ -102,12 +196,13 @@ impl Drop for Daemon {
     }
 }
 
-/// Returns the processor time of all children that have ended, in steps of 10 ms (proc_pid_stat(5), `cutime` and `cstime`).
-fn children_time() -> Result<Duration> {
-    let stat = fs::read_to_string("/proc/self/stat").context("reading /proc/self/stat")?;
+/// Returns the processor time of a process, in steps of 10 ms (proc_pid_stat(5), `utime` and `stime`).
+fn processor_time(pid: Pid) -> Result<Duration> {
+    let path = format!("/proc/{}/stat", pid.as_raw_nonzero());
+    let stat = fs::read_to_string(&path).with_context(|| format!("reading {path}"))?;
     // The name of the program, in parentheses, may have spaces. The state is the field after it, number 3.
-    let (_, fields) = stat.rsplit_once(')').context("/proc/self/stat has no name")?;
+    let (_, fields) = stat.rsplit_once(')').with_context(|| format!("{path} has no name"))?;
     let ticks: u64 =
-        fields.split_whitespace().skip(16 - 3).take(2).filter_map(|field| field.parse::<u64>().ok()).sum();
+        fields.split_whitespace().skip(14 - 3).take(2).filter_map(|field| field.parse::<u64>().ok()).sum();
     Ok(Duration::from_secs_f64(ticks as f64 / clock_ticks_per_second() as f64))
 }

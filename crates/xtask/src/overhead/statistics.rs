@@ -50,13 +50,6 @@ pub(super) fn interval(values: &[f64]) -> Interval {
     Interval { mean, lower: mean - half_width, upper: mean + half_width }
 }
 
-/// Returns the median of at least one value.
-pub(super) fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    let middle = values.len() / 2;
-    if values.len() % 2 == 1 { values[middle] } else { (values[middle - 1] + values[middle]) / 2.0 }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -76,10 +69,5 @@ mod tests {
     fn ratios_are_averaged_as_logarithms() {
         let logs = [2.0_f64.ln(), 0.5_f64.ln()];
         assert!((interval(&logs).exp().mean - 1.0).abs() < 1e-12);
-    }
-
-    #[test]
-    fn a_median_is_in_the_middle() {
-        assert_eq!((median(vec![3.0, 1.0, 2.0]), median(vec![4.0, 1.0])), (2.0, 2.5));
     }
 }
