@@ -146,12 +146,14 @@ impl Bench {
     /// Measures two daemons in turns: one stream as fast as its model can, with telemetry and without.
     fn pair(&self, pair: usize, plan: &Plan) -> Result<(Sample, Sample)> {
         let board = |telemetry| board_file(telemetry, &[("test://ball?width=320&height=240", None)]);
-        let mut with = self.daemon(Telemetry::On, &board(Telemetry::On))?;
-        let addresses = with.addresses()?;
-        with.stop()?;
-        let mut without = self.daemon(Telemetry::Off, &board(Telemetry::Off))?;
-        without.addresses()?;
-        without.stop()?;
+        let start = |telemetry| -> Result<_> {
+            let mut daemon = self.daemon(telemetry, &board(telemetry))?;
+            let (addresses, lane) = (daemon.addresses()?, daemon.lane()?);
+            daemon.stop()?;
+            Ok((daemon, lane, addresses))
+        };
+        let (mut with, its_lane, addresses) = start(Telemetry::On)?;
+        let (mut without, other_lane, _) = start(Telemetry::Off)?;
         let clients = Clients::start(addresses.filter(|_| plan.has_clients));
         clients.pause();
 
@@ -165,10 +167,10 @@ impl Bench {
                     for half in 0..2 {
                         if (pair + turn + half).is_multiple_of(2) {
                             clients.resume();
-                            with.execute_for(TURN, core)?;
+                            with.execute_for(TURN, its_lane, core)?;
                             clients.pause();
                         } else {
-                            without.execute_for(TURN, core)?;
+                            without.execute_for(TURN, other_lane, core)?;
                         }
                     }
                 }

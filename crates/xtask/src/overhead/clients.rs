@@ -1,10 +1,10 @@
-//! Clients of the control socket: scrapes of the metrics over TCP, and status requests on the Unix socket. Each request has a
-//! connection of its own, which costs the daemon more than Prometheus, whose connection stays.
+//! Clients of the control socket: scrapes of the metrics over TCP on a connection that stays, as Prometheus does, and status requests on
+//! the Unix socket, each on a connection of its own, as `orinoco status` does.
 
 #![expect(clippy::disallowed_methods, reason = "clients ask by real time")]
 
 use std::fmt;
-use std::io::{self, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -67,7 +67,8 @@ impl Clients {
         };
         let shared = Arc::clone(&flags);
         let scraper = thread::spawn(move || {
-            repeat(SCRAPE_EVERY, &shared, || ask(TcpStream::connect(&tcp)?, &tcp, "/metrics"))
+            let mut scraper = Scraper { address: tcp, connection: None };
+            repeat(SCRAPE_EVERY, &shared, || scraper.scrape())
         });
         let status = |_| {
             let (socket, shared) = (socket.clone(), Arc::clone(&flags));
@@ -133,6 +134,39 @@ fn repeat(every: Duration, flags: &Flags, mut request: impl FnMut() -> io::Resul
         thread::sleep(next.saturating_duration_since(Instant::now()));
     }
     answers
+}
+
+/// Prometheus.
+struct Scraper {
+    address: String,
+    /// Connection of the scrapes before.
+    connection: Option<BufReader<TcpStream>>,
+}
+
+impl Scraper {
+    /// Requests the metrics, and returns whether they were answered with 200.
+    fn scrape(&mut self) -> io::Result<bool> {
+        let mut connection = match self.connection.take() {
+            Some(connection) => connection,
+            None => BufReader::new(TcpStream::connect(&self.address)?),
+        };
+        let request = format!("GET /metrics HTTP/1.1\r\nHost: {}\r\n\r\n", self.address);
+        connection.get_mut().write_all(request.as_bytes())?;
+        let (mut head, mut length) = (String::new(), None);
+        while !head.ends_with("\r\n\r\n") {
+            let line = head.len();
+            if connection.read_line(&mut head)? == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            if let Some(value) = head[line..].strip_prefix("content-length: ") {
+                length = value.trim_end().parse::<usize>().ok();
+            }
+        }
+        let mut body = vec![0; length.ok_or(io::ErrorKind::InvalidData)?];
+        connection.read_exact(&mut body)?;
+        self.connection = Some(connection);
+        Ok(head.starts_with("HTTP/1.1 200 "))
+    }
 }
 
 /// Requests a path of `host`, and returns whether it was answered with 200. An answer that the end of the daemon cut off is an error.

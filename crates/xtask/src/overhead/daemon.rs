@@ -114,6 +114,24 @@ impl Daemon {
         Ok(addresses)
     }
 
+    /// Waits until the thread of the only lane has started, and returns it.
+    pub(super) fn lane(&self) -> Result<Pid> {
+        let tasks = format!("/proc/{}/task", self.pid().as_raw_nonzero());
+        let start = Instant::now();
+        while start.elapsed() < LINE_WAIT {
+            for task in fs::read_dir(&tasks).with_context(|| format!("reading {tasks}"))? {
+                let task = task?;
+                if fs::read_to_string(task.path().join("comm")).is_ok_and(|name| name.trim_end() == "lane-0")
+                {
+                    let id = task.file_name().to_str().and_then(|id| id.parse().ok());
+                    return id.and_then(Pid::from_raw).context("a thread's folder is its number");
+                }
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        bail!("the daemon has no thread lane-0; its log:\n{}", self.log())
+    }
+
     /// Stops all threads of the daemon, and waits until they are stopped.
     pub(super) fn stop(&mut self) -> Result<()> {
         let pid = self.pid();
@@ -124,10 +142,10 @@ impl Daemon {
     }
 
     /// Lets a stopped daemon execute for this time, its lane on this core, and stops it again.
-    pub(super) fn execute_for(&mut self, time: Duration, core: usize) -> Result<()> {
+    pub(super) fn execute_for(&mut self, time: Duration, lane: Pid, core: usize) -> Result<()> {
         let mut cores = CpuSet::new();
         cores.set(core);
-        sched_setaffinity(Some(self.lane()?), &cores).context("binding the lane to a core")?;
+        sched_setaffinity(Some(lane), &cores).context("binding the lane to a core")?;
         let begin = Instant::now();
         kill_process(self.pid(), Signal::CONT)?;
         thread::sleep(time);
@@ -169,19 +187,6 @@ impl Daemon {
 
     fn log(&self) -> String {
         self.lines.try_iter().collect::<Vec<_>>().join("\n")
-    }
-
-    /// Returns the thread of the only lane.
-    fn lane(&self) -> Result<Pid> {
-        let tasks = format!("/proc/{}/task", self.pid().as_raw_nonzero());
-        for task in fs::read_dir(&tasks).with_context(|| format!("reading {tasks}"))? {
-            let task = task?;
-            if fs::read_to_string(task.path().join("comm")).is_ok_and(|name| name.trim_end() == "lane-0") {
-                let id = task.file_name().to_str().and_then(|id| id.parse().ok());
-                return id.and_then(Pid::from_raw).context("a thread's folder is its number");
-            }
-        }
-        bail!("the daemon has no thread lane-0")
     }
 
     fn pid(&self) -> Pid {
