@@ -47,20 +47,21 @@ pub(crate) fn test() -> Result<()> {
     outcomes.push(deny()?);
     // Targets as in the step `tests` below: another selection would compile crates again. Clippy checks the examples and benchmarks.
     outcomes.push(step("build", command(&["cargo", "build", "--workspace", "--bins", "--tests"]))?);
-    outcomes.push(match has_cargo("clippy") {
-        true => step(
+    let lint = match has_cargo("clippy") {
+        true => (
             "clippy",
             command(&["cargo", "clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"]),
-        )?,
-        false => step(
+        ),
+        false => (
             "check, as clippy is not installed",
             command(&["cargo", "check", "--workspace", "--all-targets"]),
-        )?,
-    });
-    // Tests often wait, and cargo lets others build while they run: `shuttle` first, which builds in a folder of its own.
+        ),
+    };
+    // Tests often wait, and cargo lets others build while they run. First those with a folder of their own: until the tests run, cargo
+    // may build in that of the others.
     let mut cross = command(&["cross/build.sh", "--profile", "dev", "--no-default-features"]);
     cross.args(["--features", CROSS_FEATURES]);
-    let others = vec![(shuttle::TITLE, shuttle::all(1)), ("cross-compilation", cross)];
+    let others = vec![(shuttle::TITLE, shuttle::all(1)), lint, ("cross-compilation", cross)];
     let targets = ["cargo", "test", "--workspace", "--bins", "--tests", "--no-fail-fast"];
     let tests = step_with("tests", command(&targets), others)?;
     let is_cross_built = tests.last() == Some(&Outcome::Passed);
