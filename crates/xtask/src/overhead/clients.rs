@@ -1,5 +1,5 @@
 //! Clients of the control socket: scrapes of the metrics over TCP on a connection that stays, as Prometheus does, and status requests on
-//! the Unix socket, each on a connection of its own, as `orinoco status` does.
+//! the Unix socket, each on a connection of its own, as `orinoco top` does.
 
 #![expect(clippy::disallowed_methods, reason = "clients ask by real time")]
 
@@ -20,7 +20,7 @@ use super::daemon::Addresses;
 const SCRAPE_EVERY: Duration = Duration::from_nanos(1_000_000_000 / 60);
 /// Number of clients that ask for the status.
 const STATUS_CLIENTS: usize = 20;
-/// Time between two requests of one of them.
+/// Time between two requests of one of them: five times as often as `orinoco top` asks.
 const STATUS_EVERY: Duration = Duration::from_millis(200);
 
 /// Clients that run until the daemon ends.

@@ -77,11 +77,13 @@ impl Daemon {
         fs::create_dir_all(folder).with_context(|| format!("making {}", folder.display()))?;
         let path = folder.join("board.toml");
         fs::write(&path, board).with_context(|| format!("writing {}", path.display()))?;
-        let mut command = Command::new(program);
+        // A stopped daemon would outlive this process if that is interrupted.
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "KILL"]).arg(program);
         command.arg("--board").arg(&path).arg("--sysroot").arg(sysroot);
         command.arg("--summary").arg(folder.join("summary.json"));
         command.current_dir(folder).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-        let mut child = command.spawn().with_context(|| format!("starting {}", program.display()))?;
+        let mut child = command.spawn().with_context(|| format!("starting {command:?}"))?;
         let log = BufReader::new(child.stderr.take().expect("it is piped"));
         let (sender, lines) = channel();
         thread::spawn(move || log.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
