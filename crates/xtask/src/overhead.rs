@@ -15,7 +15,7 @@ use anyhow::{Context, Result, bail, ensure};
 use orinoco_api::Summary;
 use rustix::thread::{CpuSet, sched_getaffinity};
 
-use self::clients::Clients;
+use self::clients::{ClientCounts, Clients};
 use self::daemon::{Daemon, Progress, Telemetry};
 use self::statistics::{Interval, Sample, interval};
 use crate::workspace::{root, target_dir};
@@ -56,9 +56,9 @@ pub(crate) fn measure(plan: &Plan) -> Result<()> {
     let bench = Bench::new()?;
     let mut pairs = Vec::new();
     for pair in 0..plan.pairs {
-        let (with, without) = bench.pair(pair, plan)?;
+        let (with, without, counts) = bench.pair(pair, plan)?;
         println!(
-            "pair {:2}: {:.1} us a frame with telemetry, {:.1} without; processor {:.1} and {:.1} us",
+            "pair {:2}: {:.1} us a frame with telemetry, {:.1} without; processor {:.1} and {:.1} us; {counts}",
             pair + 1,
             with.wall_us,
             without.wall_us,
@@ -144,7 +144,8 @@ impl Bench {
     }
 
     /// Measures two daemons in turns: one stream as fast as its model can, with telemetry and without.
-    fn pair(&self, pair: usize, plan: &Plan) -> Result<(Sample, Sample)> {
+    /// Returns their figures, and the answers of the clients.
+    fn pair(&self, pair: usize, plan: &Plan) -> Result<(Sample, Sample, ClientCounts)> {
         let board = |telemetry| board_file(telemetry, &[("test://ball?width=320&height=240", None)]);
         let start = |telemetry| -> Result<_> {
             let mut daemon = self.daemon(telemetry, &board(telemetry))?;
@@ -181,9 +182,9 @@ impl Bench {
         let (progress, other) = take_turns(turns, &mut with, &mut without)?;
         without.end()?;
         let summary = with.end()?;
-        clients.finish()?;
+        let counts = clients.finish()?;
         ensure!(summary.power.energy_j.is_some(), "the energy is not measured: {}", summary.power.source);
-        Ok((progress.frame()?, other.frame()?))
+        Ok((progress.frame()?, other.frame()?, counts))
     }
 
     fn daemon(&self, telemetry: Telemetry, board: &str) -> Result<Daemon> {

@@ -136,7 +136,7 @@ fn repeat(every: Duration, flags: &Flags, mut request: impl FnMut() -> io::Resul
     answers
 }
 
-/// Prometheus.
+/// Client that scrapes the metrics as Prometheus does.
 struct Scraper {
     address: String,
     /// Connection of the scrapes before.
@@ -144,12 +144,18 @@ struct Scraper {
 }
 
 impl Scraper {
-    /// Requests the metrics, and returns whether they were answered with 200.
+    /// Requests the metrics, and returns whether they were answered with 200. If the daemon has closed the connection of the scrapes
+    /// before, on another one.
     fn scrape(&mut self) -> io::Result<bool> {
-        let mut connection = match self.connection.take() {
-            Some(connection) => connection,
-            None => BufReader::new(TcpStream::connect(&self.address)?),
-        };
+        if let Some(connection) = self.connection.take()
+            && let Ok(is_good) = self.scrape_on(connection)
+        {
+            return Ok(is_good);
+        }
+        self.scrape_on(BufReader::new(TcpStream::connect(&self.address)?))
+    }
+
+    fn scrape_on(&mut self, mut connection: BufReader<TcpStream>) -> io::Result<bool> {
         let request = format!("GET /metrics HTTP/1.1\r\nHost: {}\r\n\r\n", self.address);
         connection.get_mut().write_all(request.as_bytes())?;
         let (mut head, mut length) = (String::new(), None);
