@@ -82,6 +82,24 @@ impl Call {
         self.bits(60, 4) == Operation::AllToAllV as usize
     }
 
+    /// Whether `rank`, which waits in this operation, cannot end it before `other` has called it, too.
+    pub(crate) fn cannot_end_without(self, rank: usize, other: usize) -> bool {
+        const ALL: [Operation; 5] = [
+            Operation::Barrier,
+            Operation::AllReduce,
+            Operation::AllGather,
+            Operation::ReduceScatter,
+            Operation::AllToAll,
+        ];
+        let is_one_of =
+            |operations: &[Operation]| operations.iter().any(|of| *of as usize == self.bits(60, 4));
+        let root = self.bits(40, 12);
+        // With a count for each rank, `other` may have nothing to give. Of the rest, an operation of no elements has no waits.
+        is_one_of(&ALL)
+            || is_one_of(&[Operation::Broadcast, Operation::Scatter]) && other == root
+            || is_one_of(&[Operation::Reduce, Operation::Gather]) && rank == root
+    }
+
     fn bits(self, shift: u32, bits: u32) -> usize {
         usize::try_from(self.0 >> shift & ((1 << bits) - 1)).expect("40 bits at most")
     }

@@ -73,7 +73,7 @@ pub use message::{
     AllocateError, Engine, Failure, HEADER_BYTES, Header, Health, LinkFault, MappedMemory, Memory,
     MessageGroup, MessageSettings, Moved, NOTICE_BYTES, Notice, NumberedCall, OperationPlan, Order, Position,
     RankSet, Refusal, ShrinkNotice, ShrinkStage, Span, StreamReceiver, StreamSender, TCP_CONNECTIONS_MAX,
-    TUNED_RANKS_MAX, Transport, Tune, Uniform, VectorMemory, Vote, Wait,
+    TUNED_RANKS_MAX, Transport, Tune, Uniform, VectorMemory, Vote, WaitEnd,
 };
 pub use pcie::{Pcie, PcieGroup, PcieSettings};
 pub use quantization::QuantizedElement;

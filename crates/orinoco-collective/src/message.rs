@@ -21,6 +21,7 @@ mod tuner;
 mod uniform;
 mod uniform_state;
 mod vector_memory;
+mod waits;
 mod working_memory;
 
 #[cfg(test)]
@@ -39,7 +40,7 @@ pub use header::{HEADER_BYTES, Header};
 pub use health::Health;
 pub(crate) use kernel::{Kernel, kernel_of};
 pub use memory::{Memory, Span};
-pub use notice::{Failure, NOTICE_BYTES, Notice, NumberedCall, Wait};
+pub use notice::{Failure, NOTICE_BYTES, Notice, NumberedCall};
 pub use plan::OperationPlan;
 pub use shrink::{ShrinkNotice, ShrinkStage};
 pub(crate) use shrink::{ShrinkState, Survivor, Survivors};
@@ -48,3 +49,4 @@ pub use stream::{Moved, StreamReceiver, StreamSender};
 pub use transport::{LinkFault, Transport};
 pub use tuner::TUNED_RANKS_MAX;
 pub use vector_memory::{AllocateError, MappedMemory, VectorMemory};
+pub use waits::WaitEnd;

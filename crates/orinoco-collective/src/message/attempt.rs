@@ -3,6 +3,7 @@ use std::time::Duration;
 use super::engine::{Engine, Refusal};
 use super::health::Health;
 use super::memory::Memory;
+use super::notice::NumberedCall;
 use super::transport::{LinkFault, Transport};
 use crate::{Call, CollectiveError, FailureCause};
 
@@ -87,7 +88,8 @@ impl Attempt {
                 }
             }
             let awaited = engine.awaited();
-            health.waits_for(awaited, engine.running_call(), engine.wait());
+            health.waits_for(awaited, engine.running_call());
+            health.waits_for_messages(engine.waits(), |peer, theirs| engine.blocks(peer, theirs));
             let mismatch = mismatch(health, engine).filter(|_| health.failure().is_none());
             if let Some(rank) = awaited.filter(|_| idle >= self.deadline && mismatch.is_none()) {
                 health.late(rank, idle);
@@ -135,16 +137,17 @@ impl Attempt {
     }
 }
 
-/// A rank that waits in an operation for which this rank made another call, or that waits for this rank in another call while this rank
-/// waits for it. When ranks with different calls all wait, no message shows it.
+/// A rank that waits in an operation for which this rank made another call, or for which this rank waits in a circle of ranks in different
+/// calls. When ranks with different calls all wait, no message shows it.
 fn mismatch(health: &Health, engine: &Engine) -> Option<(usize, Refusal)> {
-    let differing = health
-        .waiting_ranks()
-        .filter_map(|(rank, theirs)| Some((rank, theirs.call, engine.differing_call(theirs)?)));
-    let crossing = health
-        .waits_for_this()
-        .filter_map(|(rank, theirs)| Some((rank, theirs.call, engine.crossing_call(rank, &theirs)?)));
-    let (rank, theirs, ours) = differing.chain(crossing).next()?;
+    let differing = |(rank, theirs): (usize, NumberedCall)| {
+        engine.differing_call(theirs).map(|ours| (rank, theirs.call, ours))
+    };
+    let circle = || {
+        let (rank, theirs) = health.circle(|peer, theirs| engine.holds_up(peer, theirs))?;
+        Some((rank, theirs, engine.call()))
+    };
+    let (rank, theirs, ours) = health.waiting_ranks().find_map(differing).or_else(circle)?;
     Some((rank, Refusal::Mismatch { theirs, ours }))
 }
 

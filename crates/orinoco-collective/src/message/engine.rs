@@ -7,8 +7,9 @@ use thiserror::Error;
 
 use super::header::{Header, MessageId, checksum};
 use super::memory::{Memory, Span};
-use super::notice::{NumberedCall, Wait};
+use super::notice::NumberedCall;
 use super::plan::OperationPlan;
+use super::waits::WaitEnd;
 use crate::partition::PIECES_ACTIVE;
 use crate::{Call, Local, Round, Transfer};
 
@@ -32,6 +33,8 @@ pub struct Engine {
     operation: u32,
     is_running: bool,
     call: Call,
+    /// Number of calls that have begun, those of sends included; wraps around.
+    number: u32,
     /// Calls of the last operations that completed on this rank: that of operation `n` at `n % PAST_CALLS`.
     past: [Option<Call>; PAST_CALLS],
     plan: Option<Arc<OperationPlan>>,
@@ -146,6 +149,7 @@ impl Engine {
             operation: 0,
             is_running: false,
             call: Call::from_code(0),
+            number: 0,
             past: [None; PAST_CALLS],
             plan: None,
             active: VecDeque::new(),
@@ -186,6 +190,7 @@ impl Engine {
         assert!(!self.is_running, "one operation at a time");
         self.is_running = true;
         self.call = call;
+        self.number = self.number.wrapping_add(1);
         self.plan = Some(plan);
         self.next_piece = 0;
         self.slide(memory);
@@ -194,6 +199,11 @@ impl Engine {
     /// Whether no operation is under way.
     pub fn is_done(&self) -> bool {
         !self.is_running
+    }
+
+    /// The call under way, or else the last one.
+    pub fn call(&self) -> Call {
+        self.call
     }
 
     /// The operation under way, if it is one of all ranks.
@@ -210,27 +220,32 @@ impl Engine {
         (ours != theirs.call).then_some(ours)
     }
 
-    /// This rank's wait for a message, without which its call cannot end.
-    pub fn wait(&self) -> Option<Wait> {
-        let rank = self.active.iter().find_map(|piece| self.missing(piece).next())?;
-        let link = &self.links[rank];
-        Some(Wait { rank, call: self.call, sent: link.sent, received: link.received })
+    /// This rank's waits for messages without which its call cannot end. One may come up several times.
+    pub fn waits(&self) -> impl Iterator<Item = WaitEnd> {
+        let missing = self.active.iter().flat_map(|piece| self.missing(piece));
+        missing.map(|peer| self.wait_end(peer, self.links[peer].received))
     }
 
-    /// This rank's call, if neither it nor `peer`, which waited for it in another call, can go on any more.
-    ///
-    /// Each of the two needs a message of the other for its call to end, and had received all that the other one had sent. So the next
-    /// message from one to the other would have to be of the receiver's call, but each can only send messages of its own call until that
-    /// ends. That holds however long ago the peer told of its wait, and in whatever order the ranks make their calls.
-    pub fn crossing_call(&self, peer: usize, theirs: &Wait) -> Option<Call> {
-        let link = &self.links[peer];
-        let is_quiet = (link.sent, link.received) == (theirs.received, theirs.sent);
-        (is_quiet && self.awaits(peer) && self.call != theirs.call).then_some(self.call)
+    /// This rank's end of a wait of `peer`, if it blocks that one: it is in another call, and has sent nothing that is under way.
+    pub fn blocks(&self, peer: usize, theirs: &WaitEnd) -> Option<WaitEnd> {
+        let sent = self.links[peer].sent;
+        let is_blocking = self.is_running && sent == theirs.messages && self.call != theirs.call;
+        is_blocking.then(|| self.wait_end(peer, sent))
+    }
+
+    fn wait_end(&self, peer: usize, messages: u32) -> WaitEnd {
+        WaitEnd { peer, call: self.call, number: self.number, messages }
+    }
+
+    /// Whether `peer` cannot end its call before this rank makes it, too, which it has not.
+    pub fn holds_up(&self, peer: usize, theirs: NumberedCall) -> bool {
+        let is_next = theirs.operation == self.operation && self.running_call().is_none();
+        is_next && theirs.call.cannot_end_without(peer, self.rank)
     }
 
     /// A rank without which the operation cannot go on: one whose message is awaited, or else one that takes no message.
     pub fn awaited(&self) -> Option<usize> {
-        let missing = self.wait().map(|wait| wait.rank);
+        let missing = self.active.iter().find_map(|piece| self.missing(piece).next());
         missing.or_else(|| self.links.iter().position(|link| !link.outgoing.is_empty()))
     }
 
@@ -651,20 +666,30 @@ mod tests {
     }
 
     #[test]
-    fn two_ranks_that_receive_cross_unless_a_message_is_under_way() {
+    fn a_rank_blocks_one_in_another_call_unless_a_message_is_under_way() {
         let engines = [receiver(0), receiver(1)];
-        let [own, theirs] = engines.each_ref().map(|engine| engine.wait().expect("it waits"));
-        assert_eq!((own.rank, theirs.rank), (1, 0));
-        assert_eq!(engines[0].crossing_call(1, &theirs), Some(own.call));
-        assert_eq!(engines[1].crossing_call(0, &own), Some(theirs.call));
-        for wait in [
-            Wait { sent: 1, ..theirs },
-            Wait { received: u32::MAX, ..theirs },
-            // Ranks in one call only wait for a message that is late.
-            Wait { call: own.call, ..theirs },
-        ] {
-            assert_eq!(engines[0].crossing_call(1, &wait), None, "{wait:?}");
-        }
-        assert_eq!(Engine::new(0, 2, 0).crossing_call(1, &theirs), None, "it waits for nothing");
+        let [own, theirs] = engines.each_ref().map(|engine| engine.waits().next().expect("it waits"));
+        assert_eq!((own.peer, own.number, own.messages), (1, 1, 0));
+        let blocks = |theirs: &WaitEnd| engines[0].blocks(1, theirs);
+        assert_eq!(blocks(&theirs), Some(WaitEnd { peer: 1, call: own.call, number: 1, messages: 0 }));
+        assert_eq!(blocks(&WaitEnd { messages: u32::MAX, ..theirs }), None);
+        assert_eq!(blocks(&WaitEnd { call: own.call, ..theirs }), None, "ranks in one call");
+        assert_eq!(Engine::new(0, 2, 0).blocks(1, &theirs), None, "it is in no call");
+    }
+
+    #[test]
+    fn a_rank_in_a_send_holds_up_the_next_operation_of_all() {
+        let engine = receiver(0);
+        let barrier = Call::new(Operation::Barrier, None, None, 0, 0);
+        let holds_up = |engine: &Engine, operation, call| engine.holds_up(1, NumberedCall { operation, call });
+        assert!(holds_up(&engine, 0, barrier));
+        assert!(!holds_up(&engine, 1, barrier), "an operation after the next");
+        assert!(!holds_up(&engine, 0, Call::new(Operation::Broadcast, None, None, 1, 3)), "of its root");
+        let mut engine = Engine::new(0, 2, 0);
+        let kernel = Kernel::copying(None);
+        let plan = OperationPlan::new(&Collective::Barrier, Algorithm::Direct, &Topology::flat(2), 0, kernel, 1);
+        let mut memory = Memory { input: None, output: &mut [], scratch: &mut [], partial: &mut [] };
+        engine.begin(barrier, Arc::new(plan.expect("a schedule")), &mut memory);
+        assert!(!holds_up(&engine, 0, barrier), "it has made the call");
     }
 }

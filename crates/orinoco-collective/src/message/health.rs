@@ -5,8 +5,9 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::agreement::{Agreement, Outcome, Uniform, Vote};
-use super::notice::{Failure, Notice, NumberedCall, Wait};
+use super::notice::{Failure, Notice, NumberedCall};
 use super::shrink::{ShrinkAgreement, ShrinkNotice, ShrinkState, Survivors};
+use super::waits::{WaitEnd, Waits};
 use crate::{Call, FailureCause};
 
 /// Signs of life in the time after which a rank counts as dead: several may come late on a busy machine.
@@ -26,8 +27,8 @@ pub struct Health {
     awaited: Option<usize>,
     /// That operation, if it is one of all ranks.
     waiting_in: Option<NumberedCall>,
-    /// Its wait for a message.
-    wait: Option<Wait>,
+    /// Who waits for messages of whom.
+    waits: Waits,
     /// Whether all ranks know notices of waits.
     tells_waits: bool,
     failure: Option<Failure>,
@@ -45,8 +46,8 @@ pub struct Health {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Peer {
-    /// Time of its last sign of life, the rank that it awaited then, in which operation, and its wait for a message of this rank.
-    Alive { heard: Duration, awaited: Option<usize>, waiting_in: Option<NumberedCall>, wait: Option<Wait> },
+    /// Time of its last sign of life, the rank that it awaited then, and in which operation.
+    Alive { heard: Duration, awaited: Option<usize>, waiting_in: Option<NumberedCall> },
     /// It said that it leaves, or its link is closed.
     Gone { cause: FailureCause },
 }
@@ -57,11 +58,11 @@ impl Health {
         Self {
             rank,
             silence,
-            peers: vec![Peer::Alive { heard: now, awaited: None, waiting_in: None, wait: None }; ranks],
+            peers: vec![Peer::Alive { heard: now, awaited: None, waiting_in: None }; ranks],
             call: Call::from_code(0),
             awaited: None,
             waiting_in: None,
-            wait: None,
+            waits: Waits::new(rank, ranks),
             tells_waits: true,
             failure: None,
             silent: vec![None; ranks],
@@ -96,16 +97,25 @@ impl Health {
         self.call = call;
     }
 
-    /// Notes the rank for which the operation waits, the operation if it is one of all ranks, and its wait for a message.
-    pub fn waits_for(&mut self, rank: Option<usize>, operation: Option<NumberedCall>, wait: Option<Wait>) {
+    /// Notes the rank for which the operation waits, and the operation if it is one of all ranks.
+    pub fn waits_for(&mut self, rank: Option<usize>, operation: Option<NumberedCall>) {
         self.awaited = rank;
         self.waiting_in = operation;
-        self.wait = wait;
+    }
+
+    /// Notes this rank's waits for messages. `blocks` returns its end of the wait of another rank, if it blocks that one.
+    pub fn waits_for_messages(
+        &mut self,
+        waiting: impl Iterator<Item = WaitEnd>,
+        blocks: impl Fn(usize, &WaitEnd) -> Option<WaitEnd>,
+    ) {
+        self.waits.set(waiting, blocks);
     }
 
     /// Notes that the operation goes on.
     pub fn goes_on(&mut self) {
-        self.waits_for(None, None, None);
+        self.waits_for(None, None);
+        self.waits.clear(self.rank);
     }
 
     /// Operations in which other ranks wait, as far as this rank knows.
@@ -116,11 +126,12 @@ impl Health {
         })
     }
 
-    /// Waits of other ranks for messages of this one, as far as it knows.
-    pub fn waits_for_this(&self) -> impl Iterator<Item = (usize, Wait)> {
-        self.peers.iter().enumerate().filter_map(|(rank, peer)| match peer {
-            Peer::Alive { wait, .. } => Some((rank, (*wait)?)),
-            Peer::Gone { .. } => None,
+    /// A rank for which this one waits in a circle of ranks that wait for one another without end, and its call. `holds_up` says whether
+    /// this rank holds up another one in its operation, because it has not called it.
+    pub fn circle(&self, holds_up: impl Fn(usize, NumberedCall) -> bool) -> Option<(usize, Call)> {
+        self.waits.circle(|rank| match self.peers[rank] {
+            Peer::Alive { waiting_in, .. } => waiting_in.is_some_and(|call| holds_up(rank, call)),
+            Peer::Gone { .. } => false,
         })
     }
 
@@ -319,15 +330,13 @@ impl Health {
         }
         match notice {
             Notice::Alive { awaited: rank, call } => {
-                if let Peer::Alive { awaited, waiting_in, wait, .. } = &mut self.peers[peer] {
-                    (*awaited, *waiting_in, *wait) = (rank, call, None);
+                if let Peer::Alive { awaited, waiting_in, .. } = &mut self.peers[peer] {
+                    (*awaited, *waiting_in) = (rank, call);
                 }
+                self.waits.clear(peer);
             }
-            Notice::Waiting(of_peer) => {
-                if let Peer::Alive { wait, .. } = &mut self.peers[peer] {
-                    *wait = Some(of_peer).filter(|wait| wait.rank == self.rank);
-                }
-            }
+            Notice::Waiting(end) => self.waits.add_waiting(peer, end),
+            Notice::Blocking(end) => self.waits.add_blocking(peer, end),
             Notice::Leaving => {
                 self.peers[peer] = Peer::Gone { cause: FailureCause::Left };
                 self.exclude(peer);
@@ -371,12 +380,20 @@ impl Health {
         self.next_beat
     }
 
-    /// Has a sign of life said to all, and the wait for a message, if there is one.
+    /// Has a sign of life said to all, with this rank's ends of waits.
     pub(super) fn give_sign(&mut self) {
         self.notices.push_back(Notice::Alive { awaited: self.awaited, call: self.waiting_in });
         // After a failure, nobody compares waits any more.
-        let wait = self.wait.filter(|_| self.tells_waits && self.failure.is_none());
-        self.notices.extend(wait.map(Notice::Waiting));
+        if self.tells_waits && self.failure.is_none() {
+            self.notices.extend(self.waits.waiting().iter().copied().map(Notice::Waiting));
+            self.notices.extend(self.waits.blocking().iter().copied().map(Notice::Blocking));
+        }
+    }
+
+    /// This rank's ends of waits.
+    #[cfg(test)]
+    pub(super) fn wait_ends(&self) -> [&[WaitEnd]; 2] {
+        [self.waits.waiting(), self.waits.blocking()]
     }
 
     /// Gives a sign of life when it is time, and notes who has given none for too long.
@@ -417,29 +434,36 @@ mod tests {
     use crate::call::Operation;
 
     #[test]
-    fn a_wait_is_told_to_groups_that_know_it_until_it_ends() {
-        let wait = Wait { rank: 1, call: Call::new(Operation::Send, None, None, 1, 3), sent: 5, received: 7 };
-        let mut notices = [true, false].map(|tells_waits| {
-            let mut health =
-                Health::new(0, 2, Duration::from_millis(500), Duration::ZERO).with_waits(tells_waits);
-            health.waits_for(Some(1), None, Some(wait));
+    fn ends_of_waits_are_told_to_groups_that_know_them_until_the_operation_goes_on() {
+        let millis = Duration::from_millis;
+        let call = |root| Call::new(Operation::Send, None, None, root, 3);
+        let waiting = WaitEnd { peer: 1, call: call(1), number: 5, messages: 7 };
+        let theirs = WaitEnd { peer: 0, call: call(0), number: 2, messages: 8 };
+        let blocking = WaitEnd { number: 5, call: call(1), ..theirs };
+        for tells_waits in [true, false] {
+            let mut health = Health::new(0, 3, millis(500), Duration::ZERO).with_waits(tells_waits);
+            let wait = |health: &mut Health| {
+                health.waits_for(Some(1), None);
+                health.waits_for_messages(std::iter::once(waiting), |_, _| Some(blocking));
+            };
+            wait(&mut health);
             health.handle_timeout(Duration::ZERO);
+            health.received(2, Notice::Waiting(theirs), Duration::ZERO);
+            wait(&mut health);
+            health.handle_timeout(millis(50));
             health.goes_on();
-            health.handle_timeout(Duration::from_millis(50));
-            std::iter::from_fn(|| health.next_notice()).collect::<Vec<_>>()
-        });
-        let waits = Notice::Alive { awaited: Some(1), call: None };
-        let goes_on = Notice::Alive { awaited: None, call: None };
-        assert_eq!(notices[0], [waits, Notice::Waiting(wait), goes_on]);
-        assert_eq!(notices[1], [waits, goes_on]);
-        // As the other rank and a third one hear it.
-        let mut others = [1, 2].map(|rank| Health::new(rank, 3, Duration::from_millis(500), Duration::ZERO));
-        let mut heard = Vec::new();
-        for notice in notices[0].drain(..) {
-            others.iter_mut().for_each(|health| health.received(0, notice, Duration::ZERO));
-            heard.push(others.each_ref().map(|health| health.waits_for_this().collect::<Vec<_>>()));
+            health.handle_timeout(millis(100));
+            let notices: Vec<Notice> = std::iter::from_fn(|| health.next_notice()).collect();
+            let waits = Notice::Alive { awaited: Some(1), call: None };
+            let goes_on = Notice::Alive { awaited: None, call: None };
+            match tells_waits {
+                true => assert_eq!(
+                    notices,
+                    [waits, Notice::Waiting(waiting), waits, Notice::Waiting(waiting), Notice::Blocking(blocking), goes_on]
+                ),
+                false => assert_eq!(notices, [waits, waits, goes_on]),
+            }
         }
-        assert_eq!(heard, [[vec![], vec![]], [vec![(0, wait)], vec![]], [vec![], vec![]]]);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use zerocopy::IntoBytes;
 use super::header::{HEADER_BYTES, checksum};
 use super::{
     Engine, Failure, Health, Memory, Moved, NOTICE_BYTES, Notice, NumberedCall, OperationPlan, Position,
-    RankSet, ShrinkNotice, ShrinkStage, ShrinkState, StreamReceiver, StreamSender, Uniform, Vote, Wait,
+    RankSet, ShrinkNotice, ShrinkStage, ShrinkState, StreamReceiver, StreamSender, Uniform, Vote, WaitEnd,
 };
 use crate::call::{Call, Operation};
 use crate::element::kernel;
@@ -238,7 +238,8 @@ fn any_notices_leave_a_group_that_goes_on_or_names_a_rank() {
             call: Some(NumberedCall { operation: 0, call: Call::from_code(5) }),
         },
         Notice::Alive { awaited: None, call: None },
-        Notice::Waiting(Wait { rank: VICTIM, call: Call::from_code(5), sent: 1, received: 0 }),
+        Notice::Waiting(WaitEnd { peer: VICTIM, call: Call::from_code(5), number: 1, messages: 0 }),
+        Notice::Blocking(WaitEnd { peer: VICTIM, call: Call::from_code(5), number: 1, messages: 0 }),
         Notice::Failed(failure),
         Notice::Vote(Vote { position: Position(1), excluded: RankSet::from_bits(4), is_final: false }),
         Notice::Vote(Vote { position: Position(3), excluded: RankSet::default(), is_final: true }),

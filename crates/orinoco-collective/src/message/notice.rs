@@ -1,27 +1,28 @@
-//! Notices: messages between ranks outside operations. A notice is a sign of life, a departure, a failure, a vote, a wait, or one of a rank
-//! that makes a smaller group.
+//! Notices: messages between ranks outside operations. A notice is a sign of life, a departure, a failure, a vote, an end of a wait, or one of a
+//! rank that makes a smaller group.
 //!
 //! Wire format, version 1: 32 bytes, numbers in little-endian order.
 //!
 //! | Bytes | Content |
 //! |---|---|
-//! | 0 | kind of message: 2 sign of life, 3 leaving, 4 failure, 5 vote, 6 final vote; of a rank that makes a smaller group: 7 it proposes one, 8 it is connected with its members, 9 it has formed it, 10 it has given up; 11 a wait |
+//! | 0 | kind of message: 2 sign of life, 3 leaving, 4 failure, 5 vote, 6 final vote; of a rank that makes a smaller group: 7 it proposes one, 8 it is connected with its members, 9 it has formed it, 10 it has given up; 11 it waits for messages, 12 it blocks a rank that waits for its messages |
 //! | 1-3 | 0 |
 //! | 4-7 | epoch |
 //! | 8-11 | of a sign of life: 1 more than the rank for which its sender waits, or 0; of a failure: the rank that failed |
 //! | 12-15 | of a sign of life: number of the operation in which its sender waits; of a failure: cause, in the highest four bits, and milliseconds where it has a time |
 //! | 8-15 | of a vote: position of its sender |
-//! | 8-11 | of a wait: rank for whose message its sender waits |
-//! | 12-15 | of a wait: number of messages that its sender has sent to that rank; wraps around |
+//! | 8-11 | of 11 and 12: rank for whose messages its sender waits, or that waits for its sender |
+//! | 12-15 | of 11 and 12: number of its sender's call among all of them; wraps around |
 //! | 8-11 | of a smaller group: random number of its sender's call |
 //! | 12-13 | of a smaller group: port at which its sender listens, or 0 |
-//! | 16-23 | of a sign of life: code of the [`Call`] of that operation, or 0; of a failure: code of the call in which it was noticed; of a wait: code of the call in which its sender waits; of a vote or a smaller group: a bit for each excluded rank, rank 0 in the lowest |
-//! | 24-27 | of a wait: number of messages that its sender has received from that rank; wraps around |
+//! | 16-23 | of a sign of life: code of the [`Call`] of that operation, or 0; of a failure: code of the call in which it was noticed; of 11 and 12: code of its sender's call; of a vote or a smaller group: a bit for each excluded rank, rank 0 in the lowest |
+//! | 24-27 | of 11: number of messages that its sender has received from that rank; of 12: number of those that it has sent to it; both wrap around |
 //! | 24-27 | of a smaller group: its number if its sender is connected with its members, otherwise 0 |
 //! | 28-31 | CRC32C of the bytes before |
 
 use super::agreement::{Position, RankSet, Vote};
 use super::shrink::{ShrinkNotice, ShrinkStage};
+use super::waits::WaitEnd;
 use crate::{Call, FailureCause};
 
 /// Bytes of a notice.
@@ -37,7 +38,8 @@ const PROPOSED: u8 = 7;
 const CONNECTED: u8 = 8;
 const FORMED: u8 = 9;
 const WITHDRAWN: u8 = 10;
-const WAIT: u8 = 11;
+const WAITING: u8 = 11;
+const BLOCKING: u8 = 12;
 
 /// The failure of a rank, which ends the epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,19 +61,6 @@ pub struct NumberedCall {
     pub call: Call,
 }
 
-/// The wait of a rank for a message of another one, without which its call cannot end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Wait {
-    /// The other rank.
-    pub rank: usize,
-    /// The call.
-    pub call: Call,
-    /// Messages that it has sent to the other rank; wraps around.
-    pub sent: u32,
-    /// Messages that it has received from the other rank; wraps around.
-    pub received: u32,
-}
-
 /// Notice of a rank to all others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Notice {
@@ -82,8 +71,10 @@ pub enum Notice {
         /// That operation, if it is one of all ranks.
         call: Option<NumberedCall>,
     },
-    /// It waits for a message. It is sent only in groups whose ranks all know it.
-    Waiting(Wait),
+    /// It waits for messages of a rank. This and the next one are sent only in groups whose ranks all know them.
+    Waiting(WaitEnd),
+    /// It blocks a rank that waits for its messages.
+    Blocking(WaitEnd),
     /// It calls no further operation.
     Leaving,
     /// It has noticed a failure.
@@ -97,7 +88,7 @@ pub enum Notice {
 impl Notice {
     /// Whether the sender says the same again soon: it may be left out for a peer that takes nothing.
     pub(crate) fn is_repeated(&self) -> bool {
-        matches!(self, Self::Alive { .. } | Self::Waiting(_))
+        matches!(self, Self::Alive { .. } | Self::Waiting(_) | Self::Blocking(_))
     }
 
     /// The notice as it is sent in an epoch.
@@ -114,13 +105,13 @@ impl Notice {
                     bytes[16..24].copy_from_slice(&call.code().to_le_bytes());
                 }
             }
-            Self::Waiting(wait) => {
-                bytes[0] = WAIT;
-                let rank = u32::try_from(wait.rank).expect("few ranks");
-                bytes[8..12].copy_from_slice(&rank.to_le_bytes());
-                bytes[12..16].copy_from_slice(&wait.sent.to_le_bytes());
-                bytes[16..24].copy_from_slice(&wait.call.code().to_le_bytes());
-                bytes[24..28].copy_from_slice(&wait.received.to_le_bytes());
+            Self::Waiting(end) | Self::Blocking(end) => {
+                bytes[0] = if matches!(self, Self::Waiting(_)) { WAITING } else { BLOCKING };
+                let peer = u32::try_from(end.peer).expect("few ranks");
+                bytes[8..12].copy_from_slice(&peer.to_le_bytes());
+                bytes[12..16].copy_from_slice(&end.number.to_le_bytes());
+                bytes[16..24].copy_from_slice(&end.call.code().to_le_bytes());
+                bytes[24..28].copy_from_slice(&end.messages.to_le_bytes());
             }
             Self::Leaving => bytes[0] = LEAVING,
             Self::Failed(failure) => {
@@ -170,18 +161,20 @@ impl Notice {
                 group: four(24),
             }))
         };
+        let end = || WaitEnd {
+            peer: four(8) as usize,
+            call: Call::from_code(eight(16)),
+            number: four(12),
+            messages: four(24),
+        };
         match bytes[0] {
             ALIVE => {
                 let numbered = |code| NumberedCall { operation: four(12), call: Call::from_code(code) };
                 let call = Some(eight(16)).filter(|code| *code != 0).map(numbered);
                 Some(Self::Alive { awaited: (four(8) as usize).checked_sub(1), call })
             }
-            WAIT => Some(Self::Waiting(Wait {
-                rank: four(8) as usize,
-                call: Call::from_code(eight(16)),
-                sent: four(12),
-                received: four(24),
-            })),
+            WAITING => Some(Self::Waiting(end())),
+            BLOCKING => Some(Self::Blocking(end())),
             LEAVING => Some(Self::Leaving),
             FAILURE => Some(Self::Failed(Failure {
                 rank: four(8) as usize,
@@ -222,11 +215,13 @@ mod tests {
         }
 
         #[test]
-        fn a_wait_is_read_as_it_was_sent(rank in 0usize..64, call in any::<u64>(), counts in any::<(u32, u32)>()) {
-            let (sent, received) = counts;
-            let notice = Notice::Waiting(Wait { rank, call: Call::from_code(call), sent, received });
-            prop_assert_eq!(Notice::decode(&notice.encode(7), 7), Some(notice));
-            prop_assert_eq!(Notice::decode(&notice.encode(7), 8), None);
+        fn an_end_of_a_wait_is_read_as_it_was_sent(peer in 0usize..64, call in any::<u64>(), numbers in any::<(u32, u32)>()) {
+            let (number, messages) = numbers;
+            let end = WaitEnd { peer, call: Call::from_code(call), number, messages };
+            for notice in [Notice::Waiting(end), Notice::Blocking(end)] {
+                prop_assert_eq!(Notice::decode(&notice.encode(7), 7), Some(notice));
+                prop_assert_eq!(Notice::decode(&notice.encode(7), 8), None);
+            }
         }
 
         #[test]
@@ -275,7 +270,7 @@ mod tests {
             let mut checked = bytes;
             let checksum = crc32c::crc32c(&bytes[..CHECKED_BYTES]).to_le_bytes();
             checked[CHECKED_BYTES..].copy_from_slice(&checksum);
-            prop_assert_eq!(Notice::decode(&checked, epoch).is_some(), (ALIVE..=WAIT).contains(&bytes[0]));
+            prop_assert_eq!(Notice::decode(&checked, epoch).is_some(), (ALIVE..=BLOCKING).contains(&bytes[0]));
         }
     }
 }

@@ -38,6 +38,12 @@ enum Fault {
     Late(usize),
     /// The rank makes another call than the others.
     OtherCall(usize),
+    /// In their last call, so many ranks from the first one on receive from the next, and the last of them from the first one, while the
+    /// others make a call of all ranks. A single rank receives from one of the others.
+    Circle {
+        first: usize,
+        members: usize,
+    },
     /// A stream of messages or of notices from the first rank to the second damages its bytes.
     Damaged {
         from: usize,
@@ -161,8 +167,18 @@ fn run(simulator: &mut Simulator, ranks: usize, calls: &[Planned], fault: Fault)
     let net = Net::new(ranks, simulator.rng().u64(..));
     let keeps_whole = simulator.rng().bool() && !matches!(fault, Fault::Damaged { .. });
     net.borrow_mut().keeps_whole = keeps_whole;
+    net.borrow_mut().tells_at_once = simulator.rng().u32(..4) == 0;
     let calls_of = |rank: usize, rng: &mut Rng| {
         let mut calls = calls.to_vec();
+        if let Fault::Circle { first, members } = fault {
+            let at = (rank + ranks - first) % ranks;
+            let next = if at + 1 == members.max(2) { first } else { (rank + 1) % ranks };
+            let last = calls.last_mut().expect("a call");
+            if at < members {
+                last.collective = Collective::Send { from: next, to: rank, count: 3 };
+                last.algorithm = Algorithm::Direct;
+            }
+        }
         if fault == Fault::OtherCall(rank) {
             let place = rng.usize(..calls.len());
             calls[place] = other_call(&calls[place], ranks);
@@ -202,8 +218,8 @@ fn run(simulator: &mut Simulator, ranks: usize, calls: &[Planned], fault: Fault)
         }
         let (begun, done, had_error) = (all[rank].begun, all[rank].done, all[rank].error.is_some());
         let due = all[rank].step(now);
-        let of_all =
-            matches!(fault, Fault::OtherCall(_)) || all.iter().all(|other| other.begun >= all[rank].done);
+        let of_all = matches!(fault, Fault::OtherCall(_) | Fault::Circle { .. })
+            || all.iter().all(|other| other.begun >= all[rank].done);
         let barriers =
             calls[done..all[rank].done].iter().filter(|call| call.collective == Collective::Barrier);
         assert!(barriers.count() == 0 || of_all, "rank {rank} returned from a barrier too early");
@@ -259,7 +275,7 @@ fn strike(
         Fault::Stopped(rank) => *ended = Some((rank, Some(now + 2 * SILENCE))),
         Fault::Unplugged(rank) => net.borrow_mut().streams_of(rank).for_each(|stream| stream.is_cut = true),
         Fault::Late(rank) => all[rank].late_until = now + 2 * DEADLINE,
-        Fault::None | Fault::OtherCall(_) | Fault::Damaged { .. } => {}
+        Fault::None | Fault::OtherCall(_) | Fault::Circle { .. } | Fault::Damaged { .. } => {}
     }
 }
 
@@ -319,6 +335,55 @@ fn every_rank_returns_the_result_or_names_the_rank_that_failed() {
     });
 }
 
+/// Ranks wait for messages that are under way, in different calls, all the time.
+#[test]
+fn ranks_in_right_calls_are_in_no_circle() {
+    check_seeds(1000, |simulator| {
+        let rng = simulator.rng();
+        let ranks = rng.usize(2..5);
+        let is_send = |planned: &Planned| matches!(planned.collective, Collective::Send { .. });
+        let call = |rng: &mut Rng| {
+            let may_be_any = rng.u32(..4) == 0;
+            let calls = std::iter::repeat_with(|| random_call(rng, ranks));
+            calls.into_iter().find(|planned| may_be_any || is_send(planned)).expect("a call")
+        };
+        let calls: Vec<Planned> = (0..30).map(|_| call(rng)).collect();
+        let (all, _) = run(simulator, ranks, &calls, Fault::None);
+        assert!(all.iter().all(|rank| rank.done == calls.len()), "{ranks} ranks, {calls:?}");
+    });
+}
+
+/// No message and no deadline tells ranks that they wait for one another without end.
+#[test]
+fn ranks_that_wait_for_one_another_in_a_circle_report_a_mismatch() {
+    check_seeds(2000, |simulator| {
+        let rng = simulator.rng();
+        let ranks = rng.usize(2..9);
+        let fault = Fault::Circle { first: rng.usize(..ranks), members: rng.usize(1..=ranks) };
+        let mut calls: Vec<Planned> = (0..rng.usize(..5)).map(|_| random_call(rng, ranks)).collect();
+        calls.extend(std::iter::repeat_with(|| random_call(rng, ranks)).find(needs_all));
+        simulator.note(|| format!("{ranks} ranks, {fault:?}, {calls:?}"));
+        let (all, _) = run(simulator, ranks, &calls, fault);
+        for (rank, ended) in all.iter().enumerate() {
+            let Some((at, _)) = &ended.error else { panic!("rank {rank} waits without end") };
+            check_end(rank, ended, fault, Nanos(0));
+            assert!(*at < Nanos(0) + SILENCE, "rank {rank} learns it at {at:?}");
+        }
+        let names_both = |rank: &&Rank| matches!(rank.error, Some((_, CollectiveError::Mismatch { .. })));
+        assert!(all.iter().filter(names_both).count() >= 1, "no rank names two calls");
+    });
+}
+
+/// Whether no rank can end a call before all have made it.
+fn needs_all(planned: &Planned) -> bool {
+    match &planned.collective {
+        Collective::Barrier => true,
+        Collective::AllReduce { count } => *count > 0,
+        Collective::AllGather { counts } | Collective::ReduceScatter { counts } => counts[0] > 0,
+        _ => false,
+    }
+}
+
 /// Checks what a rank said at its end.
 fn check_end(rank: usize, ended: &Rank, fault: Fault, struck: Nanos) {
     let Some((at, error)) = &ended.error else { return };
@@ -338,6 +403,7 @@ fn check_end(rank: usize, ended: &Rank, fault: Fault, struck: Nanos) {
         Fault::OtherCall(_) => {
             matches!(cause, FailureCause::Mismatch | FailureCause::Unexpected | FailureCause::Late(_))
         }
+        Fault::Circle { .. } => cause == FailureCause::Mismatch,
         Fault::Damaged { from, .. } => match cause {
             FailureCause::Damaged | FailureCause::Unexpected => named == from,
             // The rest of the last message was lost.

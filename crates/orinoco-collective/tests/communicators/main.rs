@@ -146,6 +146,8 @@ macro_rules! suites {
             a_call_of_no_elements_is_compared_too
             ranks_that_wait_for_each_other_name_both_calls
             ranks_that_wait_for_messages_of_each_other_name_both_calls
+            ranks_that_wait_in_a_circle_name_two_calls
+            a_rank_that_waits_for_one_that_waits_for_all_is_told
             a_rank_that_leaves_is_named
             a_rank_that_is_alive_and_late_is_waited_for_until_the_deadline
             ranks_that_do_not_join_are_named
@@ -239,6 +241,8 @@ suite!(
         many_operations_in_a_row_stay_exact
         different_calls_are_an_error_that_names_both
         ranks_that_wait_for_messages_of_each_other_name_both_calls
+        ranks_that_wait_in_a_circle_name_two_calls
+        a_rank_that_waits_for_one_that_waits_for_all_is_told
         a_rank_that_leaves_is_named
         a_rank_that_is_alive_and_late_is_waited_for_until_the_deadline
         ranks_that_do_not_join_are_named

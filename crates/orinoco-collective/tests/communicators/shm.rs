@@ -318,28 +318,3 @@ fn a_rank_that_waits_for_two_others_is_in_a_circle_with_one() {
     };
     assert!(errors.iter().filter(|error| is_named(error)).count() >= 1, "{errors:?}");
 }
-
-/// Each of three ranks receives from the next.
-#[test]
-fn ranks_that_wait_in_a_circle_name_two_calls() {
-    let errors = run(&crate::on_shm::KIND, 4, Times::of_a_busy_machine(), |mut group| {
-        match group.rank() {
-            // It waits for one of the circle.
-            3 => group.recv(0, &mut [0u8]),
-            rank => group.recv((rank + 1) % 3, &mut [0u8]),
-        }
-        .unwrap_err()
-    });
-    let mut named = 0;
-    for (rank, error) in errors.iter().enumerate() {
-        match error {
-            CollectiveError::EpochFailed { cause: FailureCause::Mismatch, .. } => {}
-            CollectiveError::Mismatch { rank: other, .. } if rank < 3 => {
-                assert_eq!(*other, (rank + 1) % 3);
-                named += 1;
-            }
-            _ => panic!("rank {rank}: {error}"),
-        }
-    }
-    assert!(named >= 1, "{errors:?}");
-}

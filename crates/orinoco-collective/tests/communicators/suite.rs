@@ -375,6 +375,42 @@ pub(crate) fn ranks_that_wait_for_messages_of_each_other_name_both_calls<G: Grou
     }
 }
 
+/// Ranks 0 to 2 each receive from the next, and rank 3 from one of them.
+pub(crate) fn ranks_that_wait_in_a_circle_name_two_calls<G: Group>(kind: &Kind<G>) {
+    let next = |rank: usize| if rank == 3 { 0 } else { (rank + 1) % 3 };
+    let named = mismatches(kind, |group| group.recv(next(group.rank()), &mut [0u8]));
+    for (rank, other) in named {
+        assert!(rank < 3 && other == next(rank), "rank {rank} names rank {other}");
+    }
+}
+
+/// Rank 0 receives from rank 2, and the others call an operation of all, in which rank 2 waits for rank 0 or for ranks that do.
+pub(crate) fn a_rank_that_waits_for_one_that_waits_for_all_is_told<G: Group>(kind: &Kind<G>) {
+    mismatches(kind, |group| match group.rank() {
+        0 => group.recv(2, &mut [0u8]),
+        _ => group.all_reduce(ReduceOp::Sum, &mut [1.0f32; 5]),
+    });
+}
+
+/// Calls made by four ranks, each of which reports a mismatch, and at least one with two calls. Returns those that do, with the ranks that they name.
+fn mismatches<G: Group>(
+    kind: &Kind<G>,
+    call: impl Fn(&mut G) -> Result<(), CollectiveError> + Sync,
+) -> Vec<(usize, usize)> {
+    let errors = run(kind, 4, Times::of_a_busy_machine(), |mut group| {
+        group.barrier().unwrap();
+        (group.rank(), call(&mut group).unwrap_err())
+    });
+    let named = |(rank, error): &(usize, CollectiveError)| match error {
+        CollectiveError::Mismatch { rank: other, .. } => Some((*rank, *other)),
+        CollectiveError::EpochFailed { cause: FailureCause::Mismatch, .. } => None,
+        other => panic!("rank {rank}: {other}"),
+    };
+    let named: Vec<_> = errors.iter().filter_map(named).collect();
+    assert!(!named.is_empty(), "{errors:?}");
+    named
+}
+
 /// Each of two ranks reports a mismatch, and at least one names both calls.
 fn expect_both_calls(errors: &[CollectiveError], call: impl Fn(usize) -> String) {
     let mut mismatches = 0;

@@ -8,7 +8,11 @@ use std::time::Duration;
 
 use orinoco_core::{Nanos, Rng};
 
-use super::super::{Engine, Health, LinkFault, Memory, Moved, StreamReceiver, StreamSender, Transport};
+use super::super::{
+    Engine, Health, LinkFault, Memory, Moved, Notice, StreamReceiver, StreamSender, Transport,
+};
+
+pub(super) const EPOCH: u32 = 3;
 
 /// Fault of the bytes of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,10 +63,14 @@ const BYTES_MAX: usize = 3000;
 
 impl Stream {
     fn write(&mut self, bytes: &[u8], now: Nanos, rng: &mut Rng) -> Moved {
+        self.write_within(BYTES_MAX.saturating_sub(self.bytes), bytes, now, rng)
+    }
+
+    fn write_within(&mut self, room: usize, bytes: &[u8], now: Nanos, rng: &mut Rng) -> Moved {
         if self.closed.is_some() {
             return Moved::Closed;
         }
-        let len = bytes.len().min(BYTES_MAX.saturating_sub(self.bytes)).min(1 + rng.usize(..2000));
+        let len = bytes.len().min(room).min(1 + rng.usize(..2000));
         if len == 0 {
             return Moved::Later;
         }
@@ -109,13 +117,15 @@ impl Stream {
         Moved::Bytes(len)
     }
 
-    pub(super) fn send(&mut self, bytes: &[u8], now: Nanos, rng: &mut Rng) {
-        let mut rest = bytes;
-        while let Moved::Bytes(sent) = self.write(rest, now, rng) {
+    /// Sends a notice. One that is repeated is left out if too much is under way.
+    pub(super) fn send(&mut self, notice: &Notice, now: Nanos, rng: &mut Rng) {
+        let bytes = notice.encode(EPOCH);
+        if notice.is_repeated() && self.bytes + bytes.len() > BYTES_MAX {
+            return;
+        }
+        let mut rest = &bytes[..];
+        while let Moved::Bytes(sent) = self.write_within(usize::MAX, rest, now, rng) {
             rest = &rest[sent..];
-            if rest.is_empty() {
-                return;
-            }
         }
     }
 
@@ -153,6 +163,8 @@ pub(super) struct Net {
     pub(super) touched: Vec<usize>,
     /// Streams do not damage their bytes, and payloads have no checksum.
     pub(super) keeps_whole: bool,
+    /// Ranks tell their ends of waits at once, not only with the next sign of life.
+    pub(super) tells_at_once: bool,
 }
 
 impl Net {
@@ -161,7 +173,7 @@ impl Net {
         let (data, notices) = (streams(), streams());
         let rng = Rng::with_seed(seed);
         let (now, touched) = (Nanos(0), Vec::new());
-        Rc::new(RefCell::new(Self { now, rng, data, notices, touched, keeps_whole: false }))
+        Rc::new(RefCell::new(Self { now, rng, data, notices, touched, keeps_whole: false, tells_at_once: false }))
     }
 
     /// Time at which something arrives at a rank next, after now.

@@ -10,15 +10,13 @@ use zerocopy::IntoBytes;
 
 use super::super::agreement::{Outcome, Uniform};
 use super::super::attempt::Attempt;
-use super::super::notice::Wait;
 use super::super::transport::Transport;
-use super::super::{Engine, Health, Kernel, Memory, Moved, NOTICE_BYTES, Notice, OperationPlan};
+use super::super::{Engine, Health, Kernel, Memory, Moved, NOTICE_BYTES, Notice, OperationPlan, WaitEnd};
 use super::calls::{Planned, Vectors};
-use super::net::{Net, SimulatedTransport};
+use super::net::{EPOCH, Net, SimulatedTransport};
 use crate::call::{Call, Operation};
 use crate::{Algorithm, Collective, CollectiveError, Topology};
 
-pub(super) const EPOCH: u32 = 3;
 /// Barriers after each operation of a uniform group.
 const BARRIERS: usize = 2;
 
@@ -41,10 +39,8 @@ pub(super) struct Rank {
     /// The error of the call that failed, and its time.
     pub(super) error: Option<(Nanos, CollectiveError)>,
     has_left: bool,
-    /// Whether it tells of each wait at once, not only with the next sign of life.
-    tells_at_once: bool,
-    /// Wait of which it told last.
-    told: Option<Wait>,
+    /// Ends of waits that it told last.
+    told: [Vec<WaitEnd>; 2],
     /// Of a rank in a uniform group.
     uniform: Option<InUniformGroup>,
 }
@@ -79,7 +75,6 @@ impl Rank {
         deadline: Duration,
     ) -> Self {
         let transport = SimulatedTransport::new(rank, ranks, net, silence);
-        let tells_at_once = net.borrow_mut().rng.bool();
         let mut engine = Engine::new(rank, ranks, EPOCH);
         (0..ranks).filter(|peer| transport.keeps_whole(*peer)).for_each(|peer| engine.trust_link(peer));
         Self {
@@ -95,8 +90,7 @@ impl Rank {
             late_until: Nanos(0),
             error: None,
             has_left: false,
-            tells_at_once,
-            told: None,
+            told: Default::default(),
             uniform: None,
         }
     }
@@ -150,7 +144,7 @@ impl Rank {
         self.read_notices(now);
         self.transport.health.borrow_mut().handle_timeout(since_start(now));
         self.call(now);
-        self.tell_wait();
+        self.tell_waits();
         let leave_at = self.leave_at(now);
         if leave_at.is_some_and(|at| at <= now) {
             self.has_left = true;
@@ -172,11 +166,12 @@ impl Rank {
         due.max(now + Duration::from_micros(1))
     }
 
-    fn tell_wait(&mut self) {
-        let wait = self.engine.wait().filter(|_| self.running.is_some());
-        if self.tells_at_once && wait != self.told {
-            self.told = wait;
-            self.transport.health.borrow_mut().give_sign();
+    fn tell_waits(&mut self) {
+        let mut health = self.transport.health.borrow_mut();
+        let ends = health.wait_ends().map(<[WaitEnd]>::to_vec);
+        if self.transport.net.borrow().tells_at_once && ends != self.told {
+            self.told = ends;
+            health.give_sign();
         }
     }
 
@@ -303,7 +298,7 @@ impl Rank {
         let rank = self.transport.rank;
         while let Some(notice) = self.transport.health.borrow_mut().next_notice() {
             for peer in (0..self.notices.len()).filter(|peer| *peer != rank) {
-                net.notices[rank][peer].send(&notice.encode(EPOCH), now, &mut net.rng);
+                net.notices[rank][peer].send(&notice, now, &mut net.rng);
                 net.touched.push(peer);
             }
         }
