@@ -1,7 +1,7 @@
 //! Overhead of telemetry: the daemon with all of it (sensors, energy, control socket, scrapes and status clients) compared with
 //! the daemon without. The two of a pair execute in turns of 100 ms, one while the other is stopped, in ABBA order: what other guests
 //! of a shared host take from the machine changes within seconds and from core to core, and so burdens both alike. Their lanes are
-//! bound to the same core, to each in turn; the other threads are free. The sensors are those of a synthetic board: files in a folder.
+//! bound to the same core, to each in turn, and their other threads to the other cores. The sensors are those of a synthetic board: files in a folder.
 
 mod clients;
 mod daemon;
@@ -168,10 +168,10 @@ impl Bench {
                     for half in 0..2 {
                         if (pair + turn + half).is_multiple_of(2) {
                             clients.resume();
-                            with.execute_for(TURN, its_lane, core)?;
+                            with.execute_for(TURN, its_lane, core, &self.cores)?;
                             clients.pause();
                         } else {
-                            without.execute_for(TURN, other_lane, core)?;
+                            without.execute_for(TURN, other_lane, core, &self.cores)?;
                         }
                     }
                 }

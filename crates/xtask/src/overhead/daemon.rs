@@ -118,20 +118,45 @@ impl Daemon {
 
     /// Waits until the thread of the only lane has started, and returns it.
     pub(super) fn lane(&self) -> Result<Pid> {
-        let tasks = format!("/proc/{}/task", self.pid().as_raw_nonzero());
         let start = Instant::now();
         while start.elapsed() < LINE_WAIT {
-            for task in fs::read_dir(&tasks).with_context(|| format!("reading {tasks}"))? {
-                let task = task?;
-                if fs::read_to_string(task.path().join("comm")).is_ok_and(|name| name.trim_end() == "lane-0")
-                {
-                    let id = task.file_name().to_str().and_then(|id| id.parse().ok());
-                    return id.and_then(Pid::from_raw).context("a thread's folder is its number");
-                }
+            let is_lane = |(_, name): &(Pid, String)| name == "lane-0";
+            if let Some((lane, _)) = self.threads()?.into_iter().find(is_lane) {
+                return Ok(lane);
             }
             thread::sleep(Duration::from_millis(10));
         }
         bail!("the daemon has no thread lane-0; its log:\n{}", self.log())
+    }
+
+    /// Returns the threads of the daemon with their names.
+    fn threads(&self) -> Result<Vec<(Pid, String)>> {
+        let folder = format!("/proc/{}/task", self.pid().as_raw_nonzero());
+        let mut threads = Vec::new();
+        for thread in fs::read_dir(&folder).with_context(|| format!("reading {folder}"))? {
+            let thread = thread?;
+            let id = thread.file_name().to_str().and_then(|id| id.parse().ok()).and_then(Pid::from_raw);
+            // One that has ended since has no name.
+            let name = fs::read_to_string(thread.path().join("comm")).unwrap_or_default();
+            threads.push((id.context("a thread's folder is its number")?, name.trim_end().to_owned()));
+        }
+        Ok(threads)
+    }
+
+    /// Binds the lane of a stopped daemon to one of these cores, and its other threads to the others, if there are any.
+    ///
+    /// Where threads may execute anywhere, the kernel wakes some of them on the lane's core each time that the daemon goes on. In a run
+    /// without stops it keeps them apart.
+    fn bind(&self, lane: Pid, core: usize, cores: &[usize]) -> Result<()> {
+        let [mut of_lane, mut of_others] = [CpuSet::new(), CpuSet::new()];
+        of_lane.set(core);
+        let others = cores.iter().filter(|other| **other != core || cores.len() == 1);
+        others.for_each(|other| of_others.set(*other));
+        for (thread, name) in self.threads()? {
+            let set = if thread == lane { &of_lane } else { &of_others };
+            sched_setaffinity(Some(thread), set).with_context(|| format!("binding the thread {name}"))?;
+        }
+        Ok(())
     }
 
     /// Stops all threads of the daemon, and waits until they are stopped.
@@ -143,11 +168,10 @@ impl Daemon {
         Ok(())
     }
 
-    /// Lets a stopped daemon execute for this time, its lane on this core, and stops it again.
-    pub(super) fn execute_for(&mut self, time: Duration, lane: Pid, core: usize) -> Result<()> {
-        let mut cores = CpuSet::new();
-        cores.set(core);
-        sched_setaffinity(Some(lane), &cores).context("binding the lane to a core")?;
+    /// Lets a stopped daemon execute for this time, its lane on one of these cores and its other threads on the others, and stops it
+    /// again.
+    pub(super) fn execute_for(&mut self, time: Duration, lane: Pid, core: usize, cores: &[usize]) -> Result<()> {
+        self.bind(lane, core, cores)?;
         let begin = Instant::now();
         kill_process(self.pid(), Signal::CONT)?;
         thread::sleep(time);
