@@ -32,6 +32,10 @@ struct ClosedLink {
 /// lack a core for some of it.
 const VERDICT: Duration = Duration::from_millis(500);
 
+/// Time without progress after which the waits of an operation are compared with those of other ranks. Exchanges of short messages take
+/// less, and are not to pay for it.
+pub(super) const COMPARED_AFTER: Duration = Duration::from_micros(100);
+
 impl Attempt {
     pub(super) fn new(call: Call, epoch: u32, deadline: Duration) -> Self {
         Self { call, epoch, deadline, idle_since: None, closed: None, has_waited: false }
@@ -89,7 +93,9 @@ impl Attempt {
             }
             let awaited = engine.awaited();
             health.waits_for(awaited, engine.running_call());
-            health.waits_for_messages(engine.waits(), |peer, theirs| engine.blocks(peer, theirs));
+            if idle >= COMPARED_AFTER {
+                health.waits_for_messages(engine.waits(), |peer, theirs| engine.blocks(peer, theirs));
+            }
             let mismatch = mismatch(health, engine).filter(|_| health.failure().is_none());
             if let Some(rank) = awaited.filter(|_| idle >= self.deadline && mismatch.is_none()) {
                 health.late(rank, idle);

@@ -9,7 +9,7 @@ use orinoco_core::Nanos;
 use zerocopy::IntoBytes;
 
 use super::super::agreement::{Outcome, Uniform};
-use super::super::attempt::Attempt;
+use super::super::attempt::{Attempt, COMPARED_AFTER};
 use super::super::transport::Transport;
 use super::super::{Engine, Health, Kernel, Memory, Moved, NOTICE_BYTES, Notice, OperationPlan, WaitEnd};
 use super::calls::{Planned, Vectors};
@@ -160,6 +160,9 @@ impl Rank {
         due = leave_at.map_or(due, |at| due.min(at));
         if let Some(running) = &self.running {
             due = due.min(now + running.attempt.rest(since_start(now)));
+            if self.transport.net.borrow().tells_at_once {
+                due = due.min(now + COMPARED_AFTER);
+            }
         } else if !self.is_over() {
             due = due.min(self.next_call.max(self.late_until));
         }
