@@ -82,7 +82,7 @@ impl Call {
         self.bits(60, 4) == Operation::AllToAllV as usize
     }
 
-    /// Whether `rank`, which waits in this operation, cannot end it before `other` has called it, too.
+    /// Whether `rank`, which waits in this operation, cannot end it before `other` has called it, too, whatever the algorithm.
     pub(crate) fn cannot_end_without(self, rank: usize, other: usize) -> bool {
         const ALL: [Operation; 5] = [
             Operation::Barrier,
@@ -94,7 +94,8 @@ impl Call {
         let is_one_of =
             |operations: &[Operation]| operations.iter().any(|of| *of as usize == self.bits(60, 4));
         let root = self.bits(40, 12);
-        // With a count for each rank, `other` may have nothing to give. Of the rest, an operation of no elements has no waits.
+        // Operations with a count for each rank are left out: that of `other` may be 0, and then nobody waits for it. The others send nothing if
+        // their count is 0, so no rank waits in them.
         is_one_of(&ALL)
             || is_one_of(&[Operation::Broadcast, Operation::Scatter]) && other == root
             || is_one_of(&[Operation::Reduce, Operation::Gather]) && rank == root

@@ -226,7 +226,7 @@ impl Engine {
         missing.map(|peer| self.wait_end(peer, self.links[peer].received))
     }
 
-    /// This rank's end of a wait of `peer`, if it blocks that one: it is in another call, and has sent nothing that is under way.
+    /// This rank's end of a wait of `peer`, if it blocks that one: it is in another call, and no message from it is under way.
     pub fn blocks(&self, peer: usize, theirs: &WaitEnd) -> Option<WaitEnd> {
         let sent = self.links[peer].sent;
         let is_blocking = self.is_running && sent == theirs.messages && self.call != theirs.call;
@@ -237,10 +237,11 @@ impl Engine {
         WaitEnd { peer, call: self.call, number: self.number, messages }
     }
 
-    /// Whether `peer` cannot end its call before this rank makes it, too, which it has not.
+    /// Whether `peer` waits in an operation of all ranks that cannot end before this rank calls it, which it has not.
     pub fn holds_up(&self, peer: usize, theirs: NumberedCall) -> bool {
-        let is_next = theirs.operation == self.operation && self.running_call().is_none();
-        is_next && theirs.call.cannot_end_without(peer, self.rank)
+        let ahead = theirs.operation.wrapping_sub(self.operation);
+        let is_to_come = ahead <= u32::MAX / 2 && (ahead > 0 || self.running_call().is_none());
+        is_to_come && theirs.call.cannot_end_without(peer, self.rank)
     }
 
     /// A rank without which the operation cannot go on: one whose message is awaited, or else one that takes no message.
@@ -681,15 +682,19 @@ mod tests {
     fn a_rank_in_a_send_holds_up_the_next_operation_of_all() {
         let engine = receiver(0);
         let barrier = Call::new(Operation::Barrier, None, None, 0, 0);
-        let holds_up = |engine: &Engine, operation, call| engine.holds_up(1, NumberedCall { operation, call });
+        let holds_up =
+            |engine: &Engine, operation, call| engine.holds_up(1, NumberedCall { operation, call });
         assert!(holds_up(&engine, 0, barrier));
-        assert!(!holds_up(&engine, 1, barrier), "an operation after the next");
+        assert!(holds_up(&engine, 1, barrier), "an operation after the next");
+        assert!(!holds_up(&engine, u32::MAX, barrier), "an operation before");
         assert!(!holds_up(&engine, 0, Call::new(Operation::Broadcast, None, None, 1, 3)), "of its root");
         let mut engine = Engine::new(0, 2, 0);
         let kernel = Kernel::copying(None);
-        let plan = OperationPlan::new(&Collective::Barrier, Algorithm::Direct, &Topology::flat(2), 0, kernel, 1);
+        let plan =
+            OperationPlan::new(&Collective::Barrier, Algorithm::Direct, &Topology::flat(2), 0, kernel, 1);
         let mut memory = Memory { input: None, output: &mut [], scratch: &mut [], partial: &mut [] };
         engine.begin(barrier, Arc::new(plan.expect("a schedule")), &mut memory);
         assert!(!holds_up(&engine, 0, barrier), "it has made the call");
+        assert!(holds_up(&engine, 1, barrier), "it has not made the next");
     }
 }

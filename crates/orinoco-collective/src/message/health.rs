@@ -127,11 +127,13 @@ impl Health {
     }
 
     /// A rank for which this one waits in a circle of ranks that wait for one another without end, and its call. `holds_up` says whether
-    /// this rank holds up another one in its operation, because it has not called it.
+    /// another rank waits in an operation of all ranks that cannot end before this rank calls it, which it has not.
     pub fn circle(&self, holds_up: impl Fn(usize, NumberedCall) -> bool) -> Option<(usize, Call)> {
-        self.waits.circle(|rank| match self.peers[rank] {
-            Peer::Alive { waiting_in, .. } => waiting_in.is_some_and(|call| holds_up(rank, call)),
-            Peer::Gone { .. } => false,
+        self.waits.circle(|rank, call| match self.peers[rank] {
+            Peer::Alive { waiting_in: Some(numbered), .. } => {
+                numbered.call == call && holds_up(rank, numbered)
+            }
+            _ => false,
         })
     }
 
@@ -459,7 +461,14 @@ mod tests {
             match tells_waits {
                 true => assert_eq!(
                     notices,
-                    [waits, Notice::Waiting(waiting), waits, Notice::Waiting(waiting), Notice::Blocking(blocking), goes_on]
+                    [
+                        waits,
+                        Notice::Waiting(waiting),
+                        waits,
+                        Notice::Waiting(waiting),
+                        Notice::Blocking(blocking),
+                        goes_on
+                    ]
                 ),
                 false => assert_eq!(notices, [waits, waits, goes_on]),
             }

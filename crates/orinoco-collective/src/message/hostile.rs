@@ -290,6 +290,12 @@ fn any_notices_leave_a_group_that_goes_on_or_names_a_rank() {
                 1 => drop(health.withdraw_shrink()),
                 _ => {}
             }
+            let own = WaitEnd { peer: LIAR, call: Call::from_code(6), number: 1, messages: rng.u32(..2) };
+            health.waits_for_messages(std::iter::once(own), |peer, theirs| {
+                (theirs.messages < 2).then_some(WaitEnd { peer, messages: theirs.messages, ..own })
+            });
+            let is_held_up = rng.bool();
+            assert!(health.circle(|_, _| is_held_up).is_none_or(|(rank, _)| rank < RANKS));
             if let ShrinkState::Ready(survivors) = health.shrink_state() {
                 let ranks: Vec<usize> = survivors.members.iter().map(|member| member.rank).collect();
                 assert!(ranks.contains(&VICTIM) && ranks.iter().all(|rank| *rank < RANKS), "{ranks:?}");
@@ -302,7 +308,10 @@ fn any_notices_leave_a_group_that_goes_on_or_names_a_rank() {
             let count = |is_one: fn(&&Notice) -> bool| notices.iter().filter(is_one).count();
             let of_votes = count(|notice| matches!(notice, Notice::Vote(_)));
             let of_shrink = count(|notice| matches!(notice, Notice::Shrink(_)));
-            let others = notices.len() - of_votes - of_shrink;
+            let of_waits = count(|notice| matches!(notice, Notice::Waiting(_) | Notice::Blocking(_)));
+            // Its own wait, and one of the liar for each number of messages with which this rank blocks it.
+            assert!(of_waits <= 3, "{of_waits} ends of waits");
+            let others = notices.len() - of_votes - of_shrink - of_waits;
             assert!(others <= 2, "{others} notices for one");
             // Each rank may be excluded, and then this rank's own calls.
             assert!(of_shrink <= RANKS + 2, "{of_shrink} notices of a smaller group for one");

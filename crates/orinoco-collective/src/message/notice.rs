@@ -11,8 +11,8 @@
 //! | 8-11 | of a sign of life: 1 more than the rank for which its sender waits, or 0; of a failure: the rank that failed |
 //! | 12-15 | of a sign of life: number of the operation in which its sender waits; of a failure: cause, in the highest four bits, and milliseconds where it has a time |
 //! | 8-15 | of a vote: position of its sender |
-//! | 8-11 | of 11 and 12: rank for whose messages its sender waits, or that waits for its sender |
-//! | 12-15 | of 11 and 12: number of its sender's call among all of them; wraps around |
+//! | 8-11 | of 11: rank for whose messages its sender waits; of 12: rank that its sender blocks |
+//! | 12-15 | of 11 and 12: number of calls, sends and receives included, that its sender has begun in the group; wraps around |
 //! | 8-11 | of a smaller group: random number of its sender's call |
 //! | 12-13 | of a smaller group: port at which its sender listens, or 0 |
 //! | 16-23 | of a sign of life: code of the [`Call`] of that operation, or 0; of a failure: code of the call in which it was noticed; of 11 and 12: code of its sender's call; of a vote or a smaller group: a bit for each excluded rank, rank 0 in the lowest |

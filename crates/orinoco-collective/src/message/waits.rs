@@ -1,13 +1,20 @@
-//! Ranks that wait for messages of one another without end, because their calls do not go together.
+//! Ranks that wait for messages of one another without end, because their calls do not match: a deadlock, in MPI's terms.
 //!
 //! With its signs of life, a rank tells all others for whose messages it waits, and how many it has received from each. A rank that hears that
-//! another one waits for it tells whether it blocks that one: it is in another call, and has sent just as many messages. So each wait
-//! has two ends, and a rank that knows both follows the wait from one rank to the next.
+//! another one waits for it tells if it *blocks* that one: it is in another call, and has sent just as many messages as the other one has
+//! received, so none is under way. A wait thus has two ends, and a rank that knows both follows the wait from one rank to the next.
 //!
-//! **A circle of such waits never ends**, however old the notices are. The next message that a blocking rank sends to the one that waits
-//! is of the call in which it blocks, until that call ends; the one that waits needs a message of its own call. So no call of the circle can be the
-//! first to end. Waits of ranks in the same call prove nothing: a rank may send what is awaited before it has received what it
-//! awaits.
+//! **A circle of such waits never ends.** A rank that blocks another one can send it only messages of its own call until that
+//! call ends, and the one that waits needs a message of another call. So the blocking call would have to end before the waiting one, and around a
+//! circle, each call before itself. That holds however old the notices are: a rank does not leave a call in which it waits for a peer
+//! without one more message of that peer, so two ends with equal numbers of messages are of the same wait. A rank that blocks the one before
+//! is followed only in the call in which it does (`number`).
+//!
+//! **A rank of the chain may also wait in an operation of all ranks** that cannot end before this rank calls it. This rank has not, and cannot
+//! before its own call ends, so that closes a circle, too, whatever messages have gone.
+//!
+//! Waits of ranks in the same call prove nothing: a rank may send what is awaited before it has received what it awaits. So
+//! a circle that leads through two ranks in one operation of all ranks is found only in the second way.
 //!
 //! The method is edge chasing, as in Chandy, Misra and Haas, "Distributed Deadlock Detection", ACM Transactions on Computer Systems 1 (1983), with
 //! notices to all ranks in the place of probes.
@@ -57,12 +64,12 @@ impl Waits {
         let Ends { waiting: mut own, mut blocking } = std::mem::take(&mut self.ends[self.rank]);
         own.clear();
         // Several messages of a rank may be awaited.
-        waiting.for_each(|end| if !own.contains(&end) { own.push(end) });
+        waiting.for_each(|end| add(&mut own, end));
         blocking.clear();
         let of_others = self.ends.iter().enumerate();
         let for_this = of_others.flat_map(|(rank, ends)| ends.waiting.iter().map(move |end| (rank, end)));
         let for_this = for_this.filter(|(_, end)| end.peer == self.rank);
-        blocking.extend(for_this.filter_map(|(rank, end)| blocks(rank, end)));
+        for_this.filter_map(|(rank, end)| blocks(rank, end)).for_each(|end| add(&mut blocking, end));
         self.ends[self.rank] = Ends { waiting: own, blocking };
     }
 
@@ -74,14 +81,16 @@ impl Waits {
 
     /// A rank has told that it waits.
     pub(super) fn add_waiting(&mut self, rank: usize, end: WaitEnd) {
-        let ranks = self.ends.len();
-        add(&mut self.ends[rank].waiting, end, ranks);
+        if self.ends[rank].waiting.len() < self.ends.len() {
+            add(&mut self.ends[rank].waiting, end);
+        }
     }
 
     /// A rank has told that it blocks another one.
     pub(super) fn add_blocking(&mut self, rank: usize, end: WaitEnd) {
-        let ranks = self.ends.len();
-        add(&mut self.ends[rank].blocking, end, ranks);
+        if self.ends[rank].blocking.len() < self.ends.len() {
+            add(&mut self.ends[rank].blocking, end);
+        }
     }
 
     /// Waits of this rank.
@@ -96,14 +105,15 @@ impl Waits {
 
     /// Looks for the shortest circle of waits in which this rank is. Returns the rank for which it waits there, and that one's call.
     ///
-    /// `waits_for_this` says whether a rank cannot end its call before this one has made that call, too, whatever messages have gone.
-    pub(super) fn circle(&self, waits_for_this: impl Fn(usize) -> bool) -> Option<(usize, Call)> {
+    /// `waits_for_this` says whether a rank is in this call, and the call is of an operation of all ranks that cannot end before this rank calls
+    /// it, which it has not.
+    pub(super) fn circle(&self, waits_for_this: impl Fn(usize, Call) -> bool) -> Option<(usize, Call)> {
         let number = self.waiting().first()?.number;
         let blockers = self.blockers(self.rank, number);
         let mut open: VecDeque<(Blocker, Blocker)> = blockers.map(|first| (first, first)).collect();
         let mut is_seen = vec![false; if open.is_empty() { 0 } else { self.ends.len() }];
         while let Some((first, last)) = open.pop_front() {
-            if last.rank == self.rank || waits_for_this(last.rank) {
+            if last.rank == self.rank || waits_for_this(last.rank, last.call) {
                 return Some((first.rank, first.call));
             }
             if !std::mem::replace(&mut is_seen[last.rank], true) {
@@ -126,9 +136,9 @@ impl Waits {
     }
 }
 
-/// Adds what a rank has told, unless it tells more than there can be.
-fn add(ends: &mut Vec<WaitEnd>, end: WaitEnd, ranks: usize) {
-    if ends.len() < ranks {
+/// Adds an end, unless it is known.
+fn add(ends: &mut Vec<WaitEnd>, end: WaitEnd) {
+    if !ends.contains(&end) {
         ends.push(end);
     }
 }
@@ -161,7 +171,7 @@ mod tests {
     }
 
     fn found(waits: &Waits) -> Option<usize> {
-        waits.circle(|_| false).map(|(rank, call)| {
+        waits.circle(|_, _| false).map(|(rank, call)| {
             assert_eq!(call.code(), 10 + rank as u64);
             rank
         })
@@ -205,7 +215,11 @@ mod tests {
                 assert_eq!(rest(Some(told)), None, "{waiting} waits for {blocking}, which says {told:?}");
             }
             if blocking != 0 {
-                assert_eq!(rest(Some(end(waiting, 9, messages))), None, "in a call in which {blocking} did not wait");
+                assert_eq!(
+                    rest(Some(end(waiting, 9, messages))),
+                    None,
+                    "in a call in which {blocking} did not wait"
+                );
             }
         }
     }
@@ -214,7 +228,12 @@ mod tests {
     fn a_rank_that_cannot_end_its_call_without_this_one_waits_for_it() {
         let waits = waits(4, &[(0, 1), (1, 2)]);
         for (of, expected) in [(1, Some(1)), (2, Some(1)), (3, None), (0, None)] {
-            assert_eq!(waits.circle(|rank| rank == of).map(|(rank, _)| rank), expected);
+            assert_eq!(
+                waits
+                    .circle(|rank, call| rank == of && call.code() == 10 + rank as u64)
+                    .map(|(rank, _)| rank),
+                expected
+            );
         }
     }
 
@@ -224,11 +243,11 @@ mod tests {
         assert_eq!(found(&waits), Some(1));
         waits.clear(2);
         assert_eq!(found(&waits), None);
-        for _ in 0..100 {
-            waits.add_waiting(2, end(usize::MAX, 12, 0));
-            waits.add_blocking(2, end(usize::MAX, 12, 0));
+        for (number, bound) in [(0, 1), (0, 1), (1, 2), (2, 3), (3, 3)] {
+            waits.add_waiting(2, end(usize::MAX, number, 0));
+            waits.add_blocking(2, end(usize::MAX, number, 0));
+            assert_eq!((waits.ends[2].waiting.len(), waits.ends[2].blocking.len()), (bound, bound));
         }
-        assert_eq!((waits.ends[2].waiting.len(), waits.ends[2].blocking.len()), (3, 3));
         assert_eq!(found(&waits), None);
     }
 

@@ -10,7 +10,7 @@
 //! | 2 | votes of uniform groups | a uniform group is refused |
 //! | 3 | messages with a checksum instead of encryption | a group with `tcp_encryption = false` is refused |
 //! | 4 | algorithms that depend on the machines of the ranks, which tuned groups know | a tuned group treats all ranks as if each had a machine of its own |
-//! | 5 | notices of waits | ranks of the group that wait for messages of each other learn that at their deadline |
+//! | 5 | notices of waits | ranks of the group that wait for one another in a circle learn that at their deadline |
 //! | 6-11 | none yet: 0, and ignored | - |
 //!
 //! A rank of minor version 0 sends 0 and has bits 1 to 3. Most builds of it do not know the notices of `shrink`, and nothing tells them from the

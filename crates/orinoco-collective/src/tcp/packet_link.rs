@@ -19,8 +19,9 @@ pub(crate) struct PacketLink {
 
 /// Bytes that are read at once.
 const READ_BYTES: usize = 2048;
-/// Most bytes of packets that wait for a peer that does not take them. Beyond it, packets are left out that may be.
-const UNSENT_MAX: usize = 2048;
+/// Most bytes of packets that wait for a peer that does not take them. Beyond it, packets are left out that may be. It has room for all that a
+/// rank of 64 tells at once: each of its waits, and each rank that it blocks.
+const UNSENT_MAX: usize = 8192;
 /// Bytes of packets beyond which the peer will never take them: the link is closed. Peers read all the time.
 const UNSENT_CLOSED: usize = 64 << 10;
 

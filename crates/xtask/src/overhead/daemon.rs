@@ -170,7 +170,13 @@ impl Daemon {
 
     /// Lets a stopped daemon execute for this time, its lane on one of these cores and its other threads on the others, and stops it
     /// again.
-    pub(super) fn execute_for(&mut self, time: Duration, lane: Pid, core: usize, cores: &[usize]) -> Result<()> {
+    pub(super) fn execute_for(
+        &mut self,
+        time: Duration,
+        lane: Pid,
+        core: usize,
+        cores: &[usize],
+    ) -> Result<()> {
         self.bind(lane, core, cores)?;
         let begin = Instant::now();
         kill_process(self.pid(), Signal::CONT)?;

@@ -173,7 +173,15 @@ impl Net {
         let (data, notices) = (streams(), streams());
         let rng = Rng::with_seed(seed);
         let (now, touched) = (Nanos(0), Vec::new());
-        Rc::new(RefCell::new(Self { now, rng, data, notices, touched, keeps_whole: false, tells_at_once: false }))
+        Rc::new(RefCell::new(Self {
+            now,
+            rng,
+            data,
+            notices,
+            touched,
+            keeps_whole: false,
+            tells_at_once: false,
+        }))
     }
 
     /// Time at which something arrives at a rank next, after now.
