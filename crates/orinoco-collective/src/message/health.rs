@@ -27,7 +27,7 @@ pub struct Health {
     awaited: Option<usize>,
     /// That operation, if it is one of all ranks.
     waiting_in: Option<NumberedCall>,
-    /// Who waits for messages of whom.
+    /// Waits of all ranks for messages of one another.
     waits: Waits,
     /// Whether all ranks know notices of waits.
     tells_waits: bool,

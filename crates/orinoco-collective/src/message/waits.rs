@@ -73,7 +73,7 @@ impl Waits {
         self.ends[self.rank] = Ends { waiting: own, blocking };
     }
 
-    /// The waits of a rank are over, or are told anew.
+    /// The waits of a rank are over, or are told again.
     pub(super) fn clear(&mut self, rank: usize) {
         self.ends[rank].waiting.clear();
         self.ends[rank].blocking.clear();
@@ -179,7 +179,8 @@ mod tests {
 
     #[test]
     fn circles_through_a_rank_are_found() {
-        let cases: [(&[(usize, usize)], Option<usize>); 8] = [
+        type Pairs = &'static [(usize, usize)];
+        let cases: [(Pairs, Option<usize>); 8] = [
             (&[(0, 1), (1, 0)], Some(1)),
             (&[(0, 1), (1, 2), (2, 0)], Some(1)),
             (&[(0, 3), (0, 1), (1, 2), (2, 3), (2, 0)], Some(1)),
@@ -238,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_is_bounded_and_is_told_anew() {
+    fn what_is_told_is_bounded_and_is_told_again() {
         let mut waits = waits(3, &[(0, 1), (1, 2), (2, 0)]);
         assert_eq!(found(&waits), Some(1));
         waits.clear(2);
