@@ -24,8 +24,8 @@ const PAST_CALLS: usize = 16;
 /// [`destination`](Engine::destination), and says [`arrived`](Engine::arrived). It may do so for all peers at once, in parts of any
 /// size. Copies and reductions are executed inside `begin`, `sent` and `arrived`.
 ///
-/// A transport whose device reads a payload later calls [`handed_over`](Engine::handed_over) first, and goes on with the next message. One whose
-/// device writes to destinations learns them from [`next_expected`](Engine::next_expected).
+/// A transport whose device reads a payload later calls `handed_over` first, and goes on with the next message. One whose
+/// device writes to destinations learns them from `next_expected`.
 pub struct Engine {
     rank: usize,
     epoch: u32,
@@ -268,7 +268,7 @@ impl Engine {
         self.links[peer].outgoing.len() > self.links[peer].handed
     }
 
-    /// Header of the message that is to be sent to `peer` next. It stays the same until [`Engine::sent`] or [`Engine::handed_over`].
+    /// Header of the message that is to be sent to `peer` next. It stays the same until [`Engine::sent`] or `handed_over`.
     pub fn next_message(&mut self, peer: usize, memory: &Memory<'_>) -> Option<Header> {
         let plan = self.plan.as_deref()?;
         let link = &mut self.links[peer];
