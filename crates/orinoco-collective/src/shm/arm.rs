@@ -6,7 +6,7 @@
 //! (`HWCAP_EVTSTRM`), so a rest ends without a write, too.
 #![cfg_attr(target_arch = "aarch64", expect(unsafe_code, reason = "the instruction has no function"))]
 
-use super::sync::{self, AtomicU32};
+use super::sync::AtomicU32;
 
 /// Whether a rest is sure to end.
 pub(super) fn can_rest() -> bool {
@@ -40,7 +40,7 @@ pub(super) fn rest_until_written(flag: &AtomicU32, seen: u32) {
 /// Elsewhere it is a pause between two looks.
 #[cfg(not(all(target_arch = "aarch64", not(shuttle))))]
 pub(super) fn rest_until_written(_flag: &AtomicU32, _seen: u32) {
-    sync::hint();
+    super::sync::hint();
 }
 
 #[cfg(test)]
