@@ -106,8 +106,11 @@ impl Pulse {
     /// Returns when that was sent: the process may end next, and the thread with it. The others would take this rank for one that has
     /// failed, and in a uniform group they could not know what it has returned.
     pub(crate) fn leave(&self) {
-        self.has_left.store(true, Ordering::Release);
-        self.health(Health::leave);
+        self.health(|health| {
+            health.leave();
+            // After the notice: the thread sends once more when it sees this, and then closes the connections.
+            self.has_left.store(true, Ordering::Release);
+        });
         // The thread sends within microseconds. If it gets no core for so long, the others take this rank for dead anyway.
         wait_for(&mut [PollFd::new(&self.farewell, PollFlags::IN)], self.silence);
     }
@@ -209,6 +212,57 @@ impl Worker {
                 return;
             }
             self.wait(if has_more { Duration::ZERO } else { self.pulse.silence - waited });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, TcpListener, TcpStream};
+
+    use super::super::hello::EPOCH;
+    use super::super::offer::Offer;
+    use super::super::socket::set_up;
+    use super::*;
+    use crate::FailureCause;
+    use crate::clock::pause;
+
+    /// Both ranks of a group, connected for notices.
+    fn pulses() -> [Arc<Pulse>; 2] {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+        let near = TcpStream::connect(listener.local_addr().expect("an address")).expect("a connection");
+        let (far, _) = listener.accept().expect("the other end");
+        let mut rank = 0;
+        [near, far].map(|stream| {
+            set_up(&stream).expect("a socket that does not block");
+            let mut connections = vec![None, None];
+            connections[1 - rank] = Some(Connection::plain(stream));
+            let settings = MessageSettings::default();
+            let pulse = Pulse::start(rank, EPOCH, connections, Offer::OURS.capabilities, &settings);
+            rank += 1;
+            pulse.expect("a thread")
+        })
+    }
+
+    #[test]
+    fn a_rank_that_leaves_says_so_before_its_connections_end() {
+        for _ in 0..50 {
+            let [own, other] = pulses();
+            thread::scope(|scope| {
+                // Until it is given back, neither the thread of notices nor the one that leaves goes on. Either may be the next.
+                let health = own.health.lock().expect("no panic");
+                raise(&own.wake);
+                scope.spawn(|| own.leave());
+                pause(Duration::from_millis(2));
+                drop(health);
+            });
+            let cause = loop {
+                if let Some(cause) = other.health(|health| health.gone(0)) {
+                    break cause;
+                }
+                pause(Duration::from_millis(1));
+            };
+            assert_eq!(cause, FailureCause::Left);
         }
     }
 }
