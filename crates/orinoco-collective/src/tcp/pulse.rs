@@ -232,14 +232,12 @@ mod tests {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
         let near = TcpStream::connect(listener.local_addr().expect("an address")).expect("a connection");
         let (far, _) = listener.accept().expect("the other end");
-        let mut rank = 0;
-        [near, far].map(|stream| {
+        [(0, near), (1, far)].map(|(rank, stream)| {
             set_up(&stream).expect("a socket that does not block");
             let mut connections = vec![None, None];
             connections[1 - rank] = Some(Connection::plain(stream));
             let settings = MessageSettings::default();
             let pulse = Pulse::start(rank, EPOCH, connections, Offer::OURS.capabilities, &settings);
-            rank += 1;
             pulse.expect("a thread")
         })
     }
@@ -256,13 +254,11 @@ mod tests {
                 pause(Duration::from_millis(2));
                 drop(health);
             });
-            let cause = loop {
-                if let Some(cause) = other.health(|health| health.gone(0)) {
-                    break cause;
-                }
+            let looks = (0..10_000).map(|_| {
                 pause(Duration::from_millis(1));
-            };
-            assert_eq!(cause, FailureCause::Left);
+                other.health(|health| health.gone(0))
+            });
+            assert_eq!(looks.flatten().next(), Some(FailureCause::Left));
         }
     }
 }
