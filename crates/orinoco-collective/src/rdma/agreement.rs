@@ -135,7 +135,6 @@ impl Exchange<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::net::{Ipv4Addr, TcpListener, TcpStream};
     use std::thread;
 
     use super::super::mtu::Mtu;
@@ -178,14 +177,11 @@ mod tests {
     fn connections() -> Vec<Vec<Vec<Connection>>> {
         let mut all: Vec<Vec<Vec<Connection>>> =
             (0..RANKS).map(|_| (0..RANKS).map(|_| Vec::new()).collect()).collect();
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let pairs = (0..RANKS).flat_map(|lower| (lower + 1..RANKS).map(move |higher| (lower, higher)));
         for (lower, higher) in pairs {
-            let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-            let (far, _) = listener.accept().unwrap();
-            [&near, &far].into_iter().for_each(|stream| stream.set_nonblocking(true).unwrap());
-            all[lower][higher].push(Connection::plain(near));
-            all[higher][lower].push(Connection::plain(far));
+            let [near, far] = Connection::pair();
+            all[lower][higher].push(near);
+            all[higher][lower].push(far);
         }
         all
     }

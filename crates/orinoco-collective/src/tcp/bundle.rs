@@ -109,7 +109,6 @@ fn first_bytes<'b>(slices: &'b [IoSlice<'_>], mut left: usize) -> [IoSlice<'b>; 
 
 #[cfg(test)]
 mod tests {
-    use std::net::{Ipv4Addr, TcpListener, TcpStream};
     use std::os::fd::{AsFd, AsRawFd};
 
     use orinoco_core::Rng;
@@ -118,15 +117,7 @@ mod tests {
 
     /// Two ends with so many connections between them.
     fn bundles(connections: usize) -> [Bundle; 2] {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let pair = || {
-            let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-            [near, listener.accept().unwrap().0].map(|stream| {
-                stream.set_nonblocking(true).unwrap();
-                Connection::plain(stream)
-            })
-        };
-        let (near, far) = (0..connections).map(|_| pair().into()).unzip();
+        let (near, far) = (0..connections).map(|_| Connection::pair().into()).unzip();
         [near, far].map(Bundle::new)
     }
 

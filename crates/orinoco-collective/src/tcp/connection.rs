@@ -29,6 +29,17 @@ impl Connection {
         Self { stream, seal: None, peer: Offer::MINOR_0 }
     }
 
+    /// Both ends of a connection within this machine.
+    #[cfg(test)]
+    pub(crate) fn pair() -> [Self; 2] {
+        let listener = std::net::TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        [near, listener.accept().unwrap().0].map(|stream| {
+            stream.set_nonblocking(true).unwrap();
+            Self::plain(stream)
+        })
+    }
+
     /// Notes the minor version and the capabilities of the other rank.
     pub(super) fn set_peer(&mut self, offer: Offer) {
         self.peer = offer;

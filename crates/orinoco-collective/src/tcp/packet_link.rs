@@ -103,21 +103,13 @@ impl PacketLink {
 
 #[cfg(test)]
 mod tests {
-    use std::net::{Ipv4Addr, TcpListener, TcpStream};
-
     use super::*;
 
     const PACKET: [u8; 24] = [7; 24];
 
     /// A link, and its other end.
     fn link() -> (PacketLink, Connection) {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let (far, _) = listener.accept().unwrap();
-        let [near, far] = [near, far].map(|stream| {
-            stream.set_nonblocking(true).unwrap();
-            Connection::plain(stream)
-        });
+        let [near, far] = Connection::pair();
         (PacketLink::new(near), far)
     }
 

@@ -218,24 +218,18 @@ impl Worker {
 
 #[cfg(test)]
 mod tests {
-    use std::net::{Ipv4Addr, TcpListener, TcpStream};
-
     use super::super::hello::EPOCH;
     use super::super::offer::Offer;
-    use super::super::socket::set_up;
     use super::*;
     use crate::FailureCause;
     use crate::clock::pause;
 
     /// Both ranks of a group, connected for notices.
     fn pulses() -> [Arc<Pulse>; 2] {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
-        let near = TcpStream::connect(listener.local_addr().expect("an address")).expect("a connection");
-        let (far, _) = listener.accept().expect("the other end");
-        [(0, near), (1, far)].map(|(rank, stream)| {
-            set_up(&stream).expect("a socket that does not block");
+        let [near, far] = Connection::pair();
+        [(0, near), (1, far)].map(|(rank, connection)| {
             let mut connections = vec![None, None];
-            connections[1 - rank] = Some(Connection::plain(stream));
+            connections[1 - rank] = Some(connection);
             let settings = MessageSettings::default();
             let pulse = Pulse::start(rank, EPOCH, connections, Offer::OURS.capabilities, &settings);
             pulse.expect("a thread")
