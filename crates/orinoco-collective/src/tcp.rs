@@ -6,6 +6,7 @@
 mod bundle;
 mod connection;
 mod contacts;
+mod directory;
 mod hello;
 #[cfg(test)]
 mod hostile;

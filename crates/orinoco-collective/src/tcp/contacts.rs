@@ -5,6 +5,7 @@ use std::time::Duration;
 use zeroize::Zeroizing;
 
 use super::connection::Connection;
+use super::directory::{decode, directory_bytes, encode};
 use super::join::{
     GiveUp, Joined, Listed, PeerLinks, Place, Route, SharedPlace, check_capability, join_listed,
 };
@@ -12,7 +13,6 @@ use super::lobby::{Door, Lobby};
 use super::offer::{Capabilities, Capability};
 use super::program_port::ProgramPort;
 use super::pulse::Pulse;
-use super::rendezvous::{decode, directory_bytes, encode};
 use super::target::Target;
 use crate::caller::Caller;
 use crate::clock::{Ticks, pause};

@@ -3,8 +3,9 @@
 use std::fs::File;
 use std::net::SocketAddr;
 
+use super::directory::{decode, directory_bytes, encode};
 use super::hello::{ClusterHello, HELLO_BYTES, Hello};
-use super::rendezvous::{Meeting, decode, directory_bytes, encode};
+use super::rendezvous::Meeting;
 use super::target::{TARGET_BYTES, Target};
 use crate::GroupKey;
 use crate::mutations::{check, mutate, noise, seal_checksum, set_number};

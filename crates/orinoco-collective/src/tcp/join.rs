@@ -8,17 +8,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::io::Errno;
-use rustix::net::{RecvFlags, recv};
-
 use super::connection::Connection;
+use super::directory::{NOBODY, decode, directory_bytes, encode};
 use super::hello::{Answer, ClusterHello, EPOCH, HELLO_BYTES, Hello, Use, other_major};
 use super::lobby::{Door, Lobby};
 use super::offer::{Capabilities, Capability, Offer};
 use super::program_port::ProgramPort;
-use super::rendezvous::{Meeting, NOBODY, Rendezvous, SharedPorts, decode, directory_bytes, encode};
+use super::rendezvous::{Meeting, Rendezvous, SharedPorts};
 use super::settings::TcpSettings;
-use super::socket::set_up;
+use super::socket::{Peeked, peek, set_up};
 use super::target::Target;
 use crate::clock::{Ticks, pause};
 use crate::message::{MessageSettings, Order, Uniform};
@@ -57,7 +55,7 @@ impl PeerLinks {
     /// Whether the other rank has closed a connection.
     pub(super) fn is_broken(&self) -> bool {
         let messages = self.messages.iter().map(|(_, connection)| connection);
-        self.notices.iter().chain(messages).any(|connection| is_closed(connection.stream()))
+        self.notices.iter().chain(messages).any(|connection| peek(connection.stream()) == Peeked::Closed)
     }
 
     /// Whether all connections are there: one for notices, and `of` for messages.
@@ -912,14 +910,6 @@ fn tell_missing(found: Vec<Option<(SocketAddr, Option<Connection>)>>) {
     for (_, connection) in found.into_iter().flatten() {
         // One that does not get it sees that rank 0 has left.
         let _ = connection.map(|mut connection| connection.send_all(&directory, ANSWER_MIN));
-    }
-}
-
-/// Whether the other end has closed a connection.
-fn is_closed(stream: &TcpStream) -> bool {
-    match recv(stream, &mut [0], RecvFlags::PEEK | RecvFlags::DONTWAIT) {
-        Ok((bytes, _)) => bytes == 0,
-        Err(why) => why != Errno::AGAIN && why != Errno::INTR,
     }
 }
 

@@ -51,6 +51,25 @@ pub(super) fn read(stream: &TcpStream, into: &mut [u8]) -> Moved {
     }
 }
 
+/// Result of a look for something to read.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Peeked {
+    Nothing,
+    Bytes,
+    /// The other end has closed the connection.
+    Closed,
+}
+
+/// Looks for something to read, and leaves it there.
+pub(super) fn peek(stream: &TcpStream) -> Peeked {
+    match recv(stream, &mut [0], RecvFlags::PEEK | RecvFlags::DONTWAIT) {
+        Ok((0, _)) => Peeked::Closed,
+        Ok(_) => Peeked::Bytes,
+        Err(Errno::AGAIN | Errno::INTR) => Peeked::Nothing,
+        Err(_) => Peeked::Closed,
+    }
+}
+
 /// Waits until one of these is ready. May return early.
 pub(crate) fn wait_for(awaited: &mut [PollFd<'_>], time: Duration) {
     let time = Timespec::try_from(time).unwrap_or(Timespec { tv_sec: 1, tv_nsec: 0 });
