@@ -355,7 +355,7 @@ pub enum JoinError {
         /// Version of the last connection that was refused because this rank does not understand its version.
         other_version: Option<WireVersion>,
     },
-    /// Rank 0 waited for other ranks until the deadline of this one, and did not name them in time.
+    /// Rank 0 waited for other ranks until the deadline of this one, and did not say in time which they are.
     #[error("rank 0 at {address} waited for other ranks for {} ms; if they do not join, its own error names them", waited.as_millis())]
     Incomplete {
         /// Address of rank 0.

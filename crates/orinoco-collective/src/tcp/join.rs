@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::connection::Connection;
-use super::directory::{NOBODY, decode, directory_bytes, encode};
+use super::directory::{Directory, NOBODY, receive};
 use super::hello::{Answer, ClusterHello, EPOCH, HELLO_BYTES, Hello, Use, other_major};
 use super::lobby::{Door, Lobby};
 use super::offer::{Capabilities, Capability, Offer};
@@ -212,8 +212,8 @@ const PROGRAM_RETRY_MAX: Duration = Duration::from_millis(500);
 const HELLO_RETRIES: u32 = 5;
 /// Least time for an answer, however late it is.
 const ANSWER_MIN: Duration = Duration::from_millis(5);
-/// Time beyond the deadline in which rank 0, which may have started a little later, can tell which ranks did not join.
-const VERDICT: Duration = Duration::from_millis(200);
+/// Time beyond the deadline for the answer of rank 0 when it is asked which ranks did not join. It may lack a core for some of it.
+const VERDICT: Duration = Duration::from_millis(500);
 
 /// Reasons to refuse a rank, or a seat of a cluster.
 const OTHER_SETTINGS: &str = "its `MessageSettings` differ (tcp_connections, tcp_encryption, order, algorithm, piece_bytes, tune or uniform); use the same settings on all ranks";
@@ -491,30 +491,24 @@ impl JoinAttempt {
         mut lobby: Lobby,
         own: SocketAddr,
     ) -> Result<(Lobby, Vec<SocketAddr>), JoinError> {
-        let mut found: Vec<Option<(SocketAddr, Option<Connection>)>> =
-            (0..self.ranks).map(|_| None).collect();
-        found[0] = Some((own, None));
-        while found.iter().any(Option::is_none) {
+        let mut directory = Directory::new(own, self.ranks);
+        while !directory.is_complete() {
             let answer = |hello: &Hello| {
-                let is_missing = found.get(hello.from as usize).is_some_and(Option::is_none);
-                self.answer(hello, hello.purpose() == Some(Use::Directory) && is_missing)
+                let is_awaited = directory.awaits(hello.from as usize);
+                self.answer(hello, hello.purpose() == Some(Use::Directory) && is_awaited)
             };
             let own_hello = self.hello(Use::Directory, 0, 0);
-            let Some((connection, hello)) = lobby.next(self.rest(), &own_hello, answer) else {
-                let missing = (0..self.ranks).filter(|rank| found[*rank].is_none()).collect();
-                tell_missing(found);
-                return Err(self.nobody_came(missing, &Route::to(own), &mut lobby));
-            };
-            let Ok(address) = connection.stream().peer_addr() else { continue };
-            found[hello.from as usize] =
-                Some((SocketAddr::new(address.ip(), hello.detail), Some(connection)));
+            match lobby.next(self.rest().min(LOOK_EVERY), &own_hello, answer) {
+                Some((connection, hello)) => directory.add(hello.from as usize, hello.detail, connection),
+                None if self.rest().is_zero() => {
+                    let missing = directory.missing();
+                    directory.send_to_all(ANSWER_MIN);
+                    return Err(self.nobody_came(missing, &Route::to(own), &mut lobby));
+                }
+                None => directory.see_off(ANSWER_MIN),
+            }
         }
-        let (addresses, connections): (Vec<_>, Vec<_>) = found.into_iter().flatten().unzip();
-        let directory = encode(&addresses);
-        for mut connection in connections.into_iter().flatten() {
-            // A rank that does not get it does not connect, and is missed then.
-            let _ = connection.send_all(&directory, self.rest());
-        }
+        let addresses = directory.send_to_all(self.rest());
         check_loopback(&addresses)?;
         Ok((lobby, addresses))
     }
@@ -529,14 +523,12 @@ impl JoinAttempt {
         let hello = self.hello(Use::Directory, 0, listens_at.port());
         let mut connection =
             self.greet_again(connection, 0, &Route::to(address), hello, &PeerLinks::default())?;
-        let mut directory = vec![0; directory_bytes(self.ranks)];
-        let received = connection.receive_all(&mut directory, self.rest().saturating_add(VERDICT));
         let incomplete = || JoinError::Incomplete { address, waited: Ticks::now().since(self.start) };
-        received.map_err(|source| match source.kind() {
+        let received = receive(&mut connection, self.ranks, || self.rest(), VERDICT);
+        let mut addresses = received.map_err(|source| match source.kind() {
             ErrorKind::TimedOut => incomplete(),
             _ => broken(source),
         })?;
-        let mut addresses = decode(&directory).ok_or(JoinError::NoRank { rank: 0, address })?;
         let missing: Vec<usize> = (0..self.ranks).filter(|rank| addresses[*rank] == NOBODY).collect();
         if !missing.is_empty() {
             return Err(self.missing(missing, address.to_string()));
@@ -900,16 +892,6 @@ fn unanswered(source: io::Error, rank: usize, route: &Route) -> JoinError {
     match source.kind() {
         ErrorKind::UnexpectedEof => JoinError::NoRank { rank, address },
         _ => JoinError::Broken { rank, address, source },
-    }
-}
-
-/// Sends the ranks that joined the list of those that did not. Otherwise they would only see rank 0 close the connection.
-fn tell_missing(found: Vec<Option<(SocketAddr, Option<Connection>)>>) {
-    let addresses = found.iter().map(|found| found.as_ref().map_or(NOBODY, |(address, _)| *address));
-    let directory = encode(&addresses.collect::<Vec<_>>());
-    for (_, connection) in found.into_iter().flatten() {
-        // One that does not get it sees that rank 0 has left.
-        let _ = connection.map(|mut connection| connection.send_all(&directory, ANSWER_MIN));
     }
 }
 

@@ -80,6 +80,26 @@ fn ranks_meet_by_a_list_or_by_one_address() {
 }
 
 #[test]
+fn a_rank_whose_deadline_ends_first_learns_who_is_missing_and_may_come_again() {
+    for security in [Security::Plaintext, group_key()] {
+        let rendezvous = Rendezvous::Address(addresses(1)[0]);
+        thread::scope(|scope| {
+            let join = |rank, settings: fn(Security) -> TcpSettings| {
+                TcpGroup::join(&rendezvous, rank, 3, settings(security.clone()))
+            };
+            let patient = |rank| scope.spawn(move || join(rank, settings).map(drop));
+            let rank_0 = patient(0);
+            let error = join(2, hasty).err().expect("rank 1 is missing");
+            let JoinError::Missing { missing, .. } = &error else { panic!("{error}") };
+            assert_eq!(missing, &[1], "{error}");
+            for rank in [patient(2), patient(1), rank_0] {
+                rank.join().unwrap().unwrap();
+            }
+        });
+    }
+}
+
+#[test]
 fn addresses_of_other_machines_are_refused() {
     let address: SocketAddr = "192.0.2.7:4000".parse().unwrap();
     for rank in [0, 1] {

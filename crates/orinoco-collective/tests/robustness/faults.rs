@@ -240,32 +240,37 @@ fn ranks_that_expect_another_number_of_ranks_are_refused() {
 #[test]
 fn a_rank_that_is_killed_while_it_joins_is_named() {
     let _turn = turn();
-    for transport in TRANSPORTS {
-        for seed in seeds(2) {
-            let all = Orders { seed, deadline: Duration::from_millis(1500), ..orders(transport, 0, 3) };
-            let victim = Process::start(&Orders { rank: 1, ..all.clone() });
-            let first = Process::start(&all);
-            thread::sleep(Duration::from_micros(Rng::with_seed(seed).u64(..FAULT_MICROS)));
-            let struck = now();
-            drop(victim);
-            let third = Process::start(&Orders { rank: 2, ..all.clone() });
-            for rank in [&first, &third] {
-                let mut report = rank.report(seed);
-                if matches!(report, Report::Joined) {
-                    // In shared memory all have joined as soon as each has put down its name.
-                    report = rank.report(seed);
-                }
-                let (Report::Refused { text, .. } | Report::Failed { text, .. }) = &report else {
-                    panic!("seed {seed}: {transport}: {report:?}")
-                };
-                let names = text.contains("rank 1") || text.contains("ranks 1");
-                assert!(names, "seed {seed}: {transport}: rank {}: {text}", rank.rank);
-                rank.left(seed);
-            }
-            let waited = Duration::from_nanos(now() - struck);
-            assert!(waited < all.deadline * 2 + ALLOWANCE, "seed {seed}: {transport}: {waited:?}");
+    // All at once: they wait for nearly all of the time.
+    thread::scope(|scope| {
+        for transport in TRANSPORTS {
+            scope.spawn(move || seeds(2).for_each(|seed| kill_while_joining(transport, seed)));
         }
+    });
+}
+
+fn kill_while_joining(transport: &str, seed: u64) {
+    let all = Orders { seed, deadline: Duration::from_millis(1500), ..orders(transport, 0, 3) };
+    let victim = Process::start(&Orders { rank: 1, ..all.clone() });
+    let first = Process::start(&all);
+    thread::sleep(Duration::from_micros(Rng::with_seed(seed).u64(..FAULT_MICROS)));
+    let struck = now();
+    drop(victim);
+    let third = Process::start(&Orders { rank: 2, ..all.clone() });
+    for rank in [&first, &third] {
+        let mut report = rank.report(seed);
+        if matches!(report, Report::Joined) {
+            // In shared memory all have joined as soon as each has put down its name.
+            report = rank.report(seed);
+        }
+        let (Report::Refused { text, .. } | Report::Failed { text, .. }) = &report else {
+            panic!("seed {seed}: {transport}: {report:?}")
+        };
+        let names = text.contains("rank 1") || text.contains("ranks 1");
+        assert!(names, "seed {seed}: {transport}: rank {}: {text}", rank.rank);
+        rank.left(seed);
     }
+    let waited = Duration::from_nanos(now() - struck);
+    assert!(waited < all.deadline * 2 + ALLOWANCE, "seed {seed}: {transport}: {waited:?}");
 }
 
 /// The bound holds, too, if every core has work of others for each moment that a rank gives way.
