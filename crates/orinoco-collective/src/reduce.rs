@@ -12,6 +12,8 @@ pub(crate) const OPERANDS_MAX: usize = 64;
 const LEVELS_MAX: usize = OPERANDS_MAX.ilog2() as usize + 2;
 /// Elements that are reduced at a time, so that partial results stay in the first-level cache.
 pub(crate) const BLOCK: usize = 256;
+/// Elements of a block in which a shorter vector is reduced.
+const BLOCK_OF_SHORT: usize = 16;
 /// Vectors up to this length are reduced element by element: clearing the blocks would take longer.
 const SHORT: usize = 64;
 
@@ -135,12 +137,25 @@ pub(crate) fn reduce_blocks<A: Copy + Default>(
     len: usize,
     combine: fn(&mut [A], &[A]),
 ) {
+    // Blocks are cleared first, which would take longer than the reduction of a short vector.
+    match len {
+        ..=BLOCK_OF_SHORT => in_blocks::<A, BLOCK_OF_SHORT>(vectors, count, len, combine),
+        _ => in_blocks::<A, BLOCK>(vectors, count, len, combine),
+    }
+}
+
+fn in_blocks<A: Copy + Default, const SIZE: usize>(
+    vectors: &mut dyn Operands<A>,
+    count: usize,
+    len: usize,
+    combine: fn(&mut [A], &[A]),
+) {
     let tree = ReductionTree::new(count);
-    let mut waiting = [[A::default(); BLOCK]; LEVELS_MAX];
-    for start in (0..len).step_by(BLOCK) {
-        let range = start..len.min(start + BLOCK);
+    let mut waiting = [[A::default(); SIZE]; LEVELS_MAX];
+    for start in (0..len).step_by(SIZE) {
+        let range = start..len.min(start + SIZE);
         let size = range.len();
-        let merge = |waiting: &mut [[A; BLOCK]], level: usize| {
+        let merge = |waiting: &mut [[A; SIZE]], level: usize| {
             let (lower, upper) = waiting.split_at_mut(level);
             combine(&mut lower[level - 1][..size], &upper[0][..size]);
         };
