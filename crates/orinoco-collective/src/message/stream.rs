@@ -55,6 +55,7 @@ impl StreamSender {
             if self.is_closed {
                 return Err(LinkFault::Closed { peer: self.peer });
             }
+            let end = HEADER_BYTES as u64 + header.payload_len();
             let header = header.encode();
             let mut slices = [IoSlice::new(&header[self.offset.min(HEADER_BYTES)..]); SLICES_MAX];
             let (mut count, mut offset) = (1, self.offset.saturating_sub(HEADER_BYTES));
@@ -66,16 +67,15 @@ impl StreamSender {
                 (count, offset) = (count + 1, offset + slice.len());
             }
             let slices = &slices[..count];
-            if slices.iter().all(|slice| slice.is_empty()) {
-                engine.sent(self.peer, memory);
-                self.offset = 0;
-                continue;
-            }
             let mut inline = [0; HEADER_BYTES + INLINE_BYTES];
             match write_inline(slices, &mut inline, &mut write) {
                 Moved::Bytes(bytes) => {
                     self.offset += bytes;
                     has_moved = true;
+                    if self.offset as u64 == end {
+                        engine.sent(self.peer, memory);
+                        self.offset = 0;
+                    }
                 }
                 Moved::Later => break,
                 Moved::Closed | Moved::Damaged => self.is_closed = true,
@@ -220,9 +220,14 @@ impl StreamReceiver {
                 self.state = State::Payload(0, header.payload_len());
                 Ok(Moved::Bytes(0))
             }
+            State::Payload(offset, len) if offset as u64 == len => {
+                engine.arrived(self.peer, memory)?;
+                self.state = State::Header;
+                Ok(Moved::Bytes(0))
+            }
             State::Payload(offset, len) => {
-                let moved = self.payload(offset, engine, memory, read)?;
-                if let (Moved::Bytes(bytes), State::Payload(..)) = (moved, &self.state) {
+                let moved = self.payload(engine.destination(self.peer, memory, offset), read);
+                if let Moved::Bytes(bytes) = moved {
                     self.state = State::Payload(offset + bytes, len);
                 }
                 Ok(moved)
@@ -230,34 +235,23 @@ impl StreamReceiver {
         }
     }
 
-    fn payload(
-        &mut self,
-        offset: usize,
-        engine: &mut Engine,
-        memory: &mut Memory<'_>,
-        read: &mut impl FnMut(&mut [u8]) -> Moved,
-    ) -> Result<Moved, Refusal> {
-        let into = engine.destination(self.peer, memory, offset);
-        if into.is_empty() {
-            engine.arrived(self.peer, memory)?;
-            self.state = State::Header;
-            return Ok(Moved::Bytes(0));
-        }
+    /// Receives the next bytes of a payload into their destination.
+    fn payload(&mut self, into: &mut [u8], read: &mut impl FnMut(&mut [u8]) -> Moved) -> Moved {
         let staged = &self.staging[self.start..self.end];
         if !staged.is_empty() {
             let len = staged.len().min(into.len());
             into[..len].copy_from_slice(&staged[..len]);
             self.start += len;
-            return Ok(Moved::Bytes(len));
+            return Moved::Bytes(len);
         }
         if into.len() >= STAGING_BYTES {
-            return Ok(read_open(&mut self.is_closed, into, read));
+            return read_open(&mut self.is_closed, into, read);
         }
-        Ok(match self.fill(read) {
+        match self.fill(read) {
             // They are staged, and do not count yet.
             Moved::Bytes(_) => Moved::Bytes(0),
             other => other,
-        })
+        }
     }
 
     /// Reads more into the staging buffer.
