@@ -398,12 +398,17 @@ impl Health {
         [self.waits.waiting(), self.waits.blocking()]
     }
 
+    /// Time between two signs of life.
+    pub(super) fn beat(&self) -> Duration {
+        self.silence / BEATS
+    }
+
     /// Gives a sign of life when it is time, and notes who has given none for too long.
     pub fn handle_timeout(&mut self, now: Duration) {
         if now < self.next_beat {
             return;
         }
-        let beat = self.silence / BEATS;
+        let beat = self.beat();
         self.next_beat = now + beat;
         self.give_sign();
         // Time in which this rank did not look does not count: it may have been stopped itself.

@@ -86,6 +86,9 @@ pub enum Notice {
 }
 
 impl Notice {
+    /// A sign of life of a rank that does not say whether it waits.
+    pub(crate) const SIGN_OF_LIFE: Self = Self::Alive { awaited: None, call: None };
+
     /// Whether the sender says the same again soon: it may be left out for a peer that takes nothing.
     pub(crate) fn is_repeated(&self) -> bool {
         matches!(self, Self::Alive { .. } | Self::Waiting(_) | Self::Blocking(_))

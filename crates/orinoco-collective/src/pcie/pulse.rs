@@ -1,8 +1,8 @@
 //! The thread that exchanges notices: it writes them into others' inboxes, and looks into its own.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::layout::RANKS_MAX;
 use super::mapping::Mapping;
 use super::window_ring::Ends;
 use crate::clock::{Ticks, pause};
-use crate::message::{Health, MessageSettings, Moved, NOTICE_BYTES, Notice, VOTING_RANKS_MAX};
+use crate::message::{Health, MessageSettings, Moved, NOTICE_BYTES, Notice, SharedHealth, VOTING_RANKS_MAX};
 
 /// Longest time between two looks for notices.
 const LOOK_MAX: Duration = Duration::from_millis(5);
@@ -31,7 +31,7 @@ pub(super) struct Pulse {
 }
 
 struct Shared {
-    health: Mutex<Health>,
+    health: SharedHealth,
     /// A bit for each rank that has left.
     gone: AtomicU32,
     has_failed: AtomicBool,
@@ -40,7 +40,7 @@ struct Shared {
 
 impl Shared {
     fn look<R>(&self, look: impl FnOnce(&mut Health) -> R) -> R {
-        look(&mut self.health.lock().unwrap_or_else(PoisonError::into_inner))
+        look(&mut self.health.lock())
     }
 
     fn is_gone(&self, rank: usize) -> bool {
@@ -61,7 +61,7 @@ impl Pulse {
         let silence = settings.silence - 2 * look_every;
         let health = Health::new(rank, ends.len(), silence, Duration::ZERO);
         let shared = Arc::new(Shared {
-            health: Mutex::new(health.with_uniform(settings.uniform)),
+            health: SharedHealth::new(health.with_uniform(settings.uniform)),
             gone: AtomicU32::new(0),
             has_failed: AtomicBool::new(false),
             is_over: AtomicBool::new(false),
@@ -162,21 +162,28 @@ impl Worker {
             if is_over {
                 return;
             }
-            let due = self.shared.look(|health| health.poll_timeout());
+            let due = self.look(|health| health.poll_timeout());
             pause(self.look_every.min(due.saturating_sub(now)));
         }
     }
 
+    /// Looks at the group's health. The others get signs of life while another thread has it.
+    fn look<R>(&mut self, look: impl FnOnce(&mut Health) -> R) -> R {
+        let shared = Arc::clone(&self.shared);
+        let mut health = shared.health.lock_alive(|| self.send_all(&[Notice::SIGN_OF_LIFE]));
+        look(&mut health)
+    }
+
     fn receive(&mut self, now: Duration) {
-        for (peer, link) in self.links.iter_mut().enumerate() {
-            let Some(link) = link else { continue };
+        for peer in 0..self.links.len() {
             if self.shared.is_gone(peer) {
                 // What comes there now may be of its next group.
                 continue;
             }
             for _ in 0..NOTICES_AT_ONCE {
-                let Some(notice) = link.next(&self.window, self.epoch) else { break };
-                let is_gone = self.shared.look(|health| {
+                let next = |link: &mut Link| link.next(&self.window, self.epoch);
+                let Some(notice) = self.links[peer].as_mut().and_then(next) else { break };
+                let is_gone = self.look(|health| {
                     match notice {
                         Some(notice) => health.received(peer, notice, now),
                         None => health.refused(peer),
@@ -192,21 +199,25 @@ impl Worker {
     }
 
     fn send(&mut self, now: Duration) {
-        let (notices, has_failed) = self.shared.look(|health| {
+        let (notices, has_failed) = self.look(|health| {
             health.handle_timeout(now);
             let notices: Vec<Notice> = std::iter::from_fn(|| health.next_notice()).collect();
             (notices, health.failure().is_some())
         });
+        self.send_all(&notices);
+        if has_failed {
+            self.shared.has_failed.store(true, Ordering::Release);
+        }
+    }
+
+    fn send_all(&mut self, notices: &[Notice]) {
         for link in self.links.iter_mut().flatten() {
-            for notice in &notices {
+            for notice in notices {
                 if !notice.is_repeated() || link.unsent.len() < UNSENT_MAX {
                     link.unsent.push_back(notice.encode(self.epoch));
                 }
             }
             link.flush(&self.window);
-        }
-        if has_failed {
-            self.shared.has_failed.store(true, Ordering::Release);
         }
     }
 }

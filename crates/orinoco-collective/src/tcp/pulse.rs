@@ -13,12 +13,12 @@ use super::offer::{Capabilities, Capability};
 use super::packet_link::PacketLink;
 use super::socket::{flag, lower, raise, wait_for};
 use crate::clock::Ticks;
-use crate::message::{Health, MessageSettings, Moved, NOTICE_BYTES, Notice};
+use crate::message::{Health, MessageSettings, Moved, NOTICE_BYTES, Notice, SharedHealth};
 use crate::priority;
 
 /// Health of a group, kept up by a thread.
 pub(crate) struct Pulse {
-    health: Mutex<Health>,
+    health: SharedHealth,
     epoch: u32,
     origin: Ticks,
     silence: Duration,
@@ -46,7 +46,7 @@ impl Pulse {
         let silence = settings.silence;
         let health = Health::new(rank, connections.len(), silence, Duration::ZERO);
         let pulse = Arc::new(Self {
-            health: Mutex::new(
+            health: SharedHealth::new(
                 health.with_uniform(settings.uniform).with_waits(common.has(Capability::Waits)),
             ),
             epoch,
@@ -92,7 +92,7 @@ impl Pulse {
 
     pub(crate) fn health<R>(&self, look: impl FnOnce(&mut Health) -> R) -> R {
         let (result, has_notices) = {
-            let mut health = self.health.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut health = self.health.lock();
             (look(&mut health), health.has_notices())
         };
         if has_notices {
@@ -131,13 +131,20 @@ impl Worker {
         while !self.pulse.has_left.load(Ordering::Acquire) {
             let has_more = self.receive();
             self.send();
-            let due = self.pulse.health(|health| health.poll_timeout());
+            let due = self.health(|health| health.poll_timeout());
             let rest = due.saturating_sub(self.pulse.now());
             self.wait(if has_more { Duration::ZERO } else { rest });
         }
         self.send();
         raise(&self.pulse.farewell);
         self.linger();
+    }
+
+    /// Looks at the group's health. The others get signs of life while another thread has it.
+    fn health<R>(&mut self, look: impl FnOnce(&mut Health) -> R) -> R {
+        let pulse = Arc::clone(&self.pulse);
+        let mut health = pulse.health.lock_alive(|| self.send_all(&[Notice::SIGN_OF_LIFE]));
+        look(&mut health)
     }
 
     fn wait(&self, time: Duration) {
@@ -151,31 +158,32 @@ impl Worker {
     fn receive(&mut self) -> bool {
         let now = self.pulse.now();
         let mut has_more = false;
-        for (peer, link) in self.links.iter_mut().enumerate() {
-            let Some(link) = link else { continue };
-            let moved = link.read();
+        let moved: Vec<Option<Moved>> =
+            self.links.iter_mut().map(|link| link.as_mut().map(PacketLink::read)).collect();
+        let pulse = Arc::clone(&self.pulse);
+        let mut health = pulse.health.lock_alive(|| self.send_all(&[Notice::SIGN_OF_LIFE]));
+        for (peer, (link, moved)) in self.links.iter_mut().zip(moved).enumerate() {
+            let (Some(link), Some(moved)) = (link, moved) else { continue };
             has_more |= matches!(moved, Moved::Bytes(_));
-            self.pulse.health(|health| {
-                if moved == Moved::Damaged {
-                    health.refused(peer);
+            if moved == Moved::Damaged {
+                health.refused(peer);
+            }
+            for notice in link.packets::<NOTICE_BYTES>() {
+                match Notice::decode(&notice, pulse.epoch) {
+                    Some(notice) => health.received(peer, notice, now),
+                    None => health.refused(peer),
                 }
-                for notice in link.packets::<NOTICE_BYTES>() {
-                    match Notice::decode(&notice, self.pulse.epoch) {
-                        Some(notice) => health.received(peer, notice, now),
-                        None => health.refused(peer),
-                    }
-                }
-                if link.is_closed() {
-                    health.closed(peer);
-                }
-            });
+            }
+            if link.is_closed() {
+                health.closed(peer);
+            }
         }
         has_more
     }
 
     fn send(&mut self) {
         let now = self.pulse.now();
-        let (notices, has_failed, lost_ranks) = self.pulse.health(|health| {
+        let (notices, has_failed, lost_ranks) = self.health(|health| {
             health.handle_timeout(now);
             let notices: Vec<Notice> = std::iter::from_fn(|| health.next_notice()).collect();
             (notices, health.failure().is_some(), health.lost_ranks())
@@ -188,8 +196,12 @@ impl Worker {
             let watching = self.pulse.watching.lock().unwrap_or_else(PoisonError::into_inner);
             watching.iter().for_each(|flag| raise(flag));
         }
+        self.send_all(&notices);
+    }
+
+    fn send_all(&mut self, notices: &[Notice]) {
         for link in self.links.iter_mut().flatten() {
-            for notice in &notices {
+            for notice in notices {
                 link.push(&notice.encode(self.pulse.epoch), notice.is_repeated());
             }
             link.flush();
@@ -225,24 +237,35 @@ mod tests {
     use crate::clock::pause;
 
     /// Both ranks of a group, connected for notices.
-    fn pulses() -> [Arc<Pulse>; 2] {
+    fn pulses(silence: Duration) -> [Arc<Pulse>; 2] {
         let [near, far] = Connection::pair();
         [(0, near), (1, far)].map(|(rank, connection)| {
             let mut connections = vec![None, None];
             connections[1 - rank] = Some(connection);
-            let settings = MessageSettings::default();
+            let settings = MessageSettings { silence, ..MessageSettings::default() };
             let pulse = Pulse::start(rank, EPOCH, connections, Offer::OURS.capabilities, &settings);
             pulse.expect("a thread")
         })
     }
 
     #[test]
+    fn a_rank_whose_caller_keeps_the_health_is_not_silent() {
+        let silence = Duration::from_secs(2);
+        let [own, other] = pulses(silence);
+        let health = own.health.lock();
+        pause(silence + silence / 2);
+        assert!(other.health(|health| health.failure().is_none()));
+        drop(health);
+        own.leave();
+    }
+
+    #[test]
     fn a_rank_that_leaves_says_so_before_its_connections_end() {
         for _ in 0..50 {
-            let [own, other] = pulses();
+            let [own, other] = pulses(Duration::from_millis(500));
             thread::scope(|scope| {
                 // Until it is given back, neither the thread of notices nor the one that leaves goes on. Either may be the next.
-                let health = own.health.lock().expect("no panic");
+                let health = own.health.lock();
                 raise(&own.wake);
                 scope.spawn(|| own.leave());
                 pause(Duration::from_millis(2));
