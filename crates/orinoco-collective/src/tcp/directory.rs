@@ -20,13 +20,13 @@ const WHO_IS_MISSING: &[u8] = b"?";
 pub(super) struct Directory {
     of_rank_0: SocketAddr,
     /// Of the other ranks, in order.
-    places: Vec<Place>,
+    others: Vec<Presence>,
 }
 
 /// State of a rank, as rank 0 sees it.
-enum Place {
+enum Presence {
     /// It did not come, or has ended since.
-    Empty,
+    Absent,
     /// Its address, and the connection on which it waits.
     Waits(SocketAddr, Connection),
     /// Its deadline is over. It came, so others are why it could not join.
@@ -35,50 +35,50 @@ enum Place {
 
 impl Directory {
     pub(super) fn new(of_rank_0: SocketAddr, ranks: usize) -> Self {
-        Self { of_rank_0, places: (1..ranks).map(|_| Place::Empty).collect() }
+        Self { of_rank_0, others: (1..ranks).map(|_| Presence::Absent).collect() }
     }
 
     pub(super) fn is_complete(&self) -> bool {
-        self.places.iter().all(|place| matches!(place, Place::Waits(..)))
+        self.others.iter().all(|presence| matches!(presence, Presence::Waits(..)))
     }
 
     /// Whether a rank is to come. One that gave up may come again.
     pub(super) fn awaits(&self, rank: usize) -> bool {
-        let place = rank.checked_sub(1).and_then(|place| self.places.get(place));
-        place.is_some_and(|place| !matches!(place, Place::Waits(..)))
+        let presence = rank.checked_sub(1).and_then(|at| self.others.get(at));
+        presence.is_some_and(|presence| !matches!(presence, Presence::Waits(..)))
     }
 
     /// Adds an awaited rank that listens at a port, unless its connection is closed already.
     pub(super) fn add(&mut self, rank: usize, port: u16, connection: Connection) {
         if let Ok(address) = connection.stream().peer_addr() {
-            self.places[rank - 1] = Place::Waits(SocketAddr::new(address.ip(), port), connection);
+            self.others[rank - 1] = Presence::Waits(SocketAddr::new(address.ip(), port), connection);
         }
     }
 
     /// Ranks because of which the others cannot join: those that did not come, or, if all came, those that gave up.
     pub(super) fn missing(&self) -> Vec<usize> {
-        let ranks = |is_one: fn(&Place) -> bool| {
+        let ranks = |is_one: fn(&Presence) -> bool| {
             (1..)
-                .zip(&self.places)
-                .filter(|(_, place)| is_one(place))
+                .zip(&self.others)
+                .filter(|(_, presence)| is_one(presence))
                 .map(|(rank, _)| rank)
                 .collect::<Vec<_>>()
         };
-        let empty = ranks(|place| matches!(place, Place::Empty));
-        if empty.is_empty() { ranks(|place| matches!(place, Place::GaveUp(_))) } else { empty }
+        let absent = ranks(|presence| matches!(presence, Presence::Absent));
+        if absent.is_empty() { ranks(|presence| matches!(presence, Presence::GaveUp(_))) } else { absent }
     }
 
     /// Looks for ranks that have ended, and answers those that give up. A rank has `time` to take the answer.
     pub(super) fn see_off(&mut self, time: Duration) {
         let directory = encode(&self.addresses());
-        for place in &mut self.places {
-            let Place::Waits(address, connection) = place else { continue };
+        for presence in &mut self.others {
+            let Presence::Waits(address, connection) = presence else { continue };
             match peek(connection.stream()) {
                 Peeked::Nothing => {}
-                Peeked::Closed => *place = Place::Empty,
+                Peeked::Closed => *presence = Presence::Absent,
                 Peeked::Bytes => {
                     answer(connection, &directory, time);
-                    *place = Place::GaveUp(*address);
+                    *presence = Presence::GaveUp(*address);
                 }
             }
         }
@@ -89,8 +89,8 @@ impl Directory {
     pub(super) fn send_to_all(self, time: Duration) -> Vec<SocketAddr> {
         let addresses = self.addresses();
         let directory = encode(&addresses);
-        for place in self.places {
-            if let Place::Waits(_, mut connection) = place {
+        for presence in self.others {
+            if let Presence::Waits(_, mut connection) = presence {
                 // One that does not get it sees the connection close. If all have come, it is missed when they connect.
                 let _ = connection.send_all(&directory, time);
             }
@@ -100,11 +100,11 @@ impl Directory {
 
     fn addresses(&self) -> Vec<SocketAddr> {
         let missing = self.missing();
-        let address = |(rank, place): (usize, &Place)| match place {
-            Place::Waits(address, _) | Place::GaveUp(address) if !missing.contains(&rank) => *address,
+        let address = |(rank, presence): (usize, &Presence)| match presence {
+            Presence::Waits(address, _) | Presence::GaveUp(address) if !missing.contains(&rank) => *address,
             _ => NOBODY,
         };
-        iter::once(self.of_rank_0).chain((1..).zip(&self.places).map(address)).collect()
+        iter::once(self.of_rank_0).chain((1..).zip(&self.others).map(address)).collect()
     }
 }
 

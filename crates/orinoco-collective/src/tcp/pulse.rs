@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use parking_lot::MutexGuard;
 use rustix::event::{PollFd, PollFlags};
 
 use super::connection::Connection;
@@ -143,8 +144,11 @@ impl Worker {
     /// Looks at the group's health. The others get signs of life while another thread has it.
     fn health<R>(&mut self, look: impl FnOnce(&mut Health) -> R) -> R {
         let pulse = Arc::clone(&self.pulse);
-        let mut health = pulse.health.lock_alive(|| self.send_all(&[Notice::SIGN_OF_LIFE]));
-        look(&mut health)
+        look(&mut self.lock(&pulse))
+    }
+
+    fn lock<'p>(&mut self, pulse: &'p Pulse) -> MutexGuard<'p, Health> {
+        pulse.health.lock_alive(|| self.send_all(&[Notice::SIGN_OF_LIFE]))
     }
 
     fn wait(&self, time: Duration) {
@@ -161,7 +165,7 @@ impl Worker {
         let moved: Vec<Option<Moved>> =
             self.links.iter_mut().map(|link| link.as_mut().map(PacketLink::read)).collect();
         let pulse = Arc::clone(&self.pulse);
-        let mut health = pulse.health.lock_alive(|| self.send_all(&[Notice::SIGN_OF_LIFE]));
+        let mut health = self.lock(&pulse);
         for (peer, (link, moved)) in self.links.iter_mut().zip(moved).enumerate() {
             let (Some(link), Some(moved)) = (link, moved) else { continue };
             has_more |= matches!(moved, Moved::Bytes(_));
