@@ -242,6 +242,7 @@ impl<'g> ShrinkCall<'g> {
 
 #[cfg(test)]
 mod tests {
+    use std::error::Error;
     use std::sync::Barrier;
     use std::thread;
 
@@ -256,9 +257,9 @@ mod tests {
     }
 
     /// Part of a rank that connects with the others, closes these connections, and says nothing of it. It goes on to give signs of life.
-    fn connects_and_breaks_off(group: &TcpGroup) {
+    fn connects_and_breaks_off(group: &TcpGroup) -> Result<(), JoinError> {
         let tcp = group.transport();
-        let mut call = ShrinkCall::begin(&tcp.contacts, &tcp.pulse, group.rank(), RANKS, settings()).unwrap();
+        let mut call = ShrinkCall::begin(&tcp.contacts, &tcp.pulse, group.rank(), RANKS, settings())?;
         let survivors = loop {
             match tcp.pulse.health(|health| health.shrink_state()) {
                 ShrinkState::Ready(survivors) => break survivors,
@@ -266,7 +267,19 @@ mod tests {
             }
         };
         let listed = call.contacts.listed(group.rank(), &survivors);
-        join_listed(&mut call.lobby, listed, &settings(), None).map(drop).unwrap();
+        join_listed(&mut call.lobby, listed, &settings(), None).map(drop)
+    }
+
+    /// Shrinks the group, and sums the ranks of the smaller one. Returns how many there are, the sum, and how long it took to shrink.
+    fn shrinks_and_sums(
+        group: &mut TcpGroup,
+    ) -> Result<(usize, u64, Duration), Box<dyn Error + Send + Sync>> {
+        let start = Ticks::now();
+        let mut sum = [group.rank() as u64];
+        let mut smaller = group.shrink()?;
+        let took = Ticks::now().since(start);
+        smaller.all_reduce(ReduceOp::Sum, &mut sum)?;
+        Ok((smaller.ranks(), sum[0], took))
     }
 
     #[test]
@@ -283,18 +296,16 @@ mod tests {
                 // It leaves.
                 0 => None,
                 2 => {
-                    connects_and_breaks_off(&group);
+                    let broken_off = connects_and_breaks_off(&group);
                     end.wait();
+                    broken_off.unwrap();
                     None
                 }
                 _ => {
-                    let start = Ticks::now();
-                    let mut smaller = group.shrink().unwrap();
-                    let took = Ticks::now().since(start);
-                    let mut sum = [rank as u64];
-                    smaller.all_reduce(ReduceOp::Sum, &mut sum).unwrap();
+                    let shrunk = shrinks_and_sums(&mut group);
                     end.wait();
-                    Some((smaller.ranks(), sum[0], took < messages.deadline / 2))
+                    let (ranks, sum, took) = shrunk.unwrap();
+                    Some((ranks, sum, took < messages.deadline / 2))
                 }
             }
         };

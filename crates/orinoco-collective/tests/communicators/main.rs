@@ -4,6 +4,7 @@
 mod addresses;
 mod int8;
 mod keys;
+mod meeting;
 mod pcie;
 mod proxy;
 mod rdma;

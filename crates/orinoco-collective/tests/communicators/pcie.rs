@@ -6,7 +6,6 @@ use std::fs::{OpenOptions, Permissions};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::Barrier;
 use std::sync::mpsc::channel;
 use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant};
@@ -16,6 +15,7 @@ use orinoco_collective::{
     PcieSettings, ReduceOp, Security,
 };
 
+use crate::meeting::Meeting;
 use crate::name;
 use crate::tcp::{group_key, key_pairs};
 
@@ -93,7 +93,7 @@ fn errors(path: &Path, of_ranks: Vec<(usize, PcieSettings)>) -> Vec<String> {
 fn a_rank_that_comes_again_leaves_what_it_has_sent() {
     let window = Window::new(1 << 20);
     for security in [Security::Plaintext, group_key()] {
-        let came_again = Barrier::new(2);
+        let came_again = Meeting::new(2);
         let join = |rank, deadline| PcieGroup::join(&window.0, rank, 2, settings(security.clone(), deadline));
         thread::scope(|scope| {
             let sender = scope.spawn(|| {

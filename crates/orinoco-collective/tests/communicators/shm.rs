@@ -4,14 +4,15 @@
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
 use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::sync::{Barrier, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use orinoco_collective::{CollectiveError, Communicator, FailureCause, ReduceOp, Settings, ShmGroup};
 use rustix::process::{Pid, Signal, getpid, kill_process};
 
+use crate::meeting::Meeting;
 use crate::{Times, name, run};
 
 #[test]
@@ -35,7 +36,7 @@ fn limits_can_be_measured_again_and_again() {
 #[test]
 fn a_rank_that_needs_nothing_of_others_does_not_wait_for_them() {
     run(&crate::on_shm::KIND, 3, Times::of_a_busy_machine(), {
-        let (gone_on, goes_on) = (Barrier::new(3), Barrier::new(3));
+        let (gone_on, goes_on) = (Meeting::new(3), Meeting::new(3));
         move |mut group| {
             let rank = group.rank();
             let root = 1;
@@ -108,10 +109,13 @@ fn start_last_rank(test: &str, path: &Path) -> Child {
 #[test]
 fn a_rank_that_is_killed_is_not_waited_for_until_it_is_silent() {
     let path = name();
-    let (last, is_killed) = (Mutex::new(start_last_rank("shm::last_rank", &path)), Barrier::new(2));
+    let last = Mutex::new(start_last_rank("shm::last_rank", &path));
+    let (have_met, is_killed) = (Meeting::new(2), Meeting::new(2));
     let body = |rank: usize| {
         let mut group = ShmGroup::join(&path, rank, 3, LONG).unwrap();
         group.barrier().unwrap();
+        // Either rank may need something from rank 2 when the other one's barrier has ended.
+        have_met.wait();
         if rank == 0 {
             last.lock().unwrap().kill().unwrap();
         }
@@ -155,12 +159,16 @@ fn a_rank_that_fails_while_another_one_computes_is_named() {
             let path = name();
             let mut last = start_last_rank("shm::last_rank", &path);
             let (reported, is_reported) = channel::<()>();
+            let have_met = Meeting::new(2);
             let settings = Settings { silence, ..LONG };
             let join = |rank: usize| {
                 let mut group = ShmGroup::join(&path, rank, 3, settings).expect("all join");
                 group.barrier().expect("all call it");
+                // Either rank may need something from rank 2 when the other one's barrier has ended.
+                have_met.wait();
                 group
             };
+            let join = &join;
             thread::scope(|scope| {
                 scope.spawn(move || {
                     let mut group = join(1);
@@ -191,7 +199,7 @@ fn a_rank_that_fails_while_another_one_computes_is_named() {
 /// A rank that leaves without a call of which all need something is named while another one computes.
 #[test]
 fn a_rank_that_leaves_while_another_one_computes_is_named() {
-    let (reported, is_reported) = (Barrier::new(2), Barrier::new(2));
+    let (reported, is_reported) = (Meeting::new(2), Meeting::new(2));
     run(&crate::on_shm::KIND, 3, Times::of_a_busy_machine(), |mut group| match group.rank() {
         2 => {}
         1 => {

@@ -5,7 +5,7 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Barrier, Mutex};
+use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -15,6 +15,7 @@ use orinoco_collective::{
 };
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::meeting::Meeting;
 use crate::tcp::{addresses, group_key, key_pairs};
 use crate::{Kind, Times, name, run};
 
@@ -95,7 +96,7 @@ fn the_ranks_that_are_left_go_on_with_the_protection_of_their_group() {
         for rendezvous in [Rendezvous::List(listed.clone()), Rendezvous::Address(addresses(1)[0])] {
             let messages = MessageSettings { tcp_connections: 2, ..messages(None) };
             // A rank that fails in its next operation also ends the one in which slower ranks still are.
-            let (first_is_done, second_is_done) = (Barrier::new(5), Barrier::new(3));
+            let (first_is_done, second_is_done) = (Meeting::new(5), Meeting::new(3));
             let found = as_ranks(&rendezvous, &security, messages, |mut group, rank| {
                 assert_eq!(sum(&mut group, rank).unwrap(), sum_of(&[0, 1, 2, 3, 4]));
                 first_is_done.wait();
@@ -216,7 +217,7 @@ fn start<G>(kind: &Kind<G>, path: &Path, rank: usize) -> Child {
 fn processes_are_killed<G: Shrinking>(kind: &Kind<G>, signal: Signal, delay: Duration) {
     let path: PathBuf = name();
     let processes = Mutex::new([2, 3].map(|rank| start(kind, &path, rank)));
-    let (has_begun, has_failed) = (Barrier::new(2), Barrier::new(2));
+    let (has_begun, has_failed) = (Meeting::new(2), Meeting::new(2));
     let body = |rank: usize| {
         let mut group = join(kind, &path, rank);
         let result = sum(&mut group, rank);
@@ -323,7 +324,7 @@ fn releases_if_one_leaves<G: Shrinking>(kind: &Kind<G>) {
 fn releases_if_one_is_killed<G: Shrinking>(kind: &Kind<G>) {
     let path = name();
     let process = Mutex::new(start(kind, &path, 3));
-    let have_summed = Barrier::new(3);
+    let have_summed = Meeting::new(3);
     let body = |rank: usize| {
         let mut group = join(kind, &path, rank);
         let summed = sum(&mut group, rank);
@@ -358,7 +359,7 @@ fn a_rank_that_is_late_is_told_that_it_was_left_out() {
 
 fn is_left_out_if_late<G: Shrinking>(kind: &Kind<G>) {
     let times = Times { deadline: Duration::from_secs(2), ..times() };
-    let has_shrunk = Barrier::new(3);
+    let has_shrunk = Meeting::new(3);
     run(kind, 3, times, |mut group| {
         let rank = group.rank();
         if rank == 2 {
@@ -386,7 +387,7 @@ fn a_rank_that_does_not_shrink_is_named_and_may_do_so_later() {
 
 fn is_named_if_it_does_not_shrink<G: Shrinking>(kind: &Kind<G>) {
     let times = Times { deadline: Duration::from_secs(1), ..times() };
-    let (left, has_failed) = (Barrier::new(4), Barrier::new(3));
+    let (left, has_failed) = (Meeting::new(4), Meeting::new(3));
     run(kind, 4, times, |mut group| {
         let rank = group.rank();
         if rank == 3 {

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::{Barrier, Mutex};
+use std::sync::Mutex;
 use std::thread;
 use std::time::Duration;
 
@@ -12,6 +12,7 @@ use orinoco_collective::{
     TcpGroup,
 };
 
+use crate::meeting::Meeting;
 use crate::tcp::{addresses, group_key, key_pairs, settings};
 use crate::{Group, Kind, Times, name, run};
 
@@ -159,7 +160,7 @@ fn a_failed_group_does_not_end_the_other<G: Divisible>(kind: &Kind<G>) {
 }
 
 fn a_rank_that_leaves_is_named_by_its_number_in_each_group<G: Divisible>(kind: &Kind<G>) {
-    let done = Barrier::new(3);
+    let done = Meeting::new(3);
     let failures = run(kind, 3, Times::of_a_busy_machine(), |mut group| {
         let rank = group.rank();
         let mut part = group.split(Some(0), -(rank as i32)).unwrap().unwrap();
@@ -218,15 +219,17 @@ fn a_rank_that_is_killed_is_named_by_its_number_in_each_group<G: Divisible>(kind
     let mut last = Command::new(std::env::current_exe().unwrap());
     last.args(["--exact", &format!("split::{}::last_rank", kind.module)]).env(LAST_RANK, &path);
     let last = Mutex::new(last.stdout(Stdio::null()).spawn().unwrap());
-    let killed = Barrier::new(2);
+    let (have_met, is_killed) = (Meeting::new(2), Meeting::new(2));
     let body = |rank: usize| {
         let (mut group, mut part) = join_and_split(kind, &path, rank);
         part.barrier().unwrap();
         group.barrier().unwrap();
+        // Either rank may need something from rank 2 when the other one's barrier has ended.
+        have_met.wait();
         if rank == 0 {
             last.lock().unwrap().kill().unwrap();
         }
-        killed.wait();
+        is_killed.wait();
         [failure(part.barrier()), failure(group.barrier())]
     };
     let failures = thread::scope(|scope| {
