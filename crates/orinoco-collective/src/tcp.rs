@@ -44,7 +44,7 @@ pub(crate) use hello::{Answer, ClusterHello, EPOCH, Hello, Use};
 pub(crate) use join::{JoinAttempt, Joined, Links, PeerLinks, Place, digest};
 pub(crate) use lobby::Lobby;
 pub(crate) use offer::{Capabilities, Offer};
-pub(crate) use packet_link::PacketLink;
+pub(crate) use packet_link::{PacketLink, Pauses};
 pub(crate) use port_sharing::PortSharing;
 pub(crate) use pulse::Pulse;
 pub(crate) use socket::{flag, lower, raise, wait_for};

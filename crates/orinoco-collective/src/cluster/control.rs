@@ -17,7 +17,7 @@ use super::seats::SeatSet;
 use super::shared::{Shared, describe};
 use crate::clock::pause;
 use crate::message::Moved;
-use crate::tcp::{Connection, Lobby, PacketLink, Use, lower, raise, wait_for};
+use crate::tcp::{Connection, Lobby, PacketLink, Pauses, Use, lower, raise, wait_for};
 
 /// Longest time until a thread sees that the seat is closed.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -76,10 +76,14 @@ impl<'s> Control<'s> {
 
     fn run(mut self) {
         crate::priority::raise();
+        let mut pauses = Pauses::default();
         while !self.shared.lock().is_ending {
             self.admit();
             let has_more = self.receive();
             let due = self.act();
+            if let Some(time) = pauses.after_round(has_more) {
+                pause(time);
+            }
             let rest = due.saturating_sub(self.shared.now());
             self.wait(if has_more { Duration::ZERO } else { rest });
         }

@@ -2,6 +2,7 @@
 
 use std::io::IoSlice;
 use std::net::Shutdown;
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags};
 
@@ -101,6 +102,30 @@ impl PacketLink {
     }
 }
 
+/// Pauses of a thread that reads packets, without which a peer that sends without end would keep its core: the thread may have
+/// real-time priority.
+#[derive(Default)]
+pub(crate) struct Pauses {
+    /// Rounds of reading since the last pause, or since one in which nothing had come.
+    rounds: u32,
+}
+
+impl Pauses {
+    /// Rounds after each of which more may be there. Peers that follow the protocol send far less.
+    const ROUNDS_MAX: u32 = 64;
+    /// Much less than the time between two signs of life.
+    const PAUSE: Duration = Duration::from_millis(1);
+
+    /// Time to pause after a round of reading, if it is time for that.
+    pub(crate) fn after_round(&mut self, has_more: bool) -> Option<Duration> {
+        self.rounds = if has_more { self.rounds + 1 } else { 0 };
+        (self.rounds >= Self::ROUNDS_MAX).then(|| {
+            self.rounds = 0;
+            Self::PAUSE
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -137,5 +162,33 @@ mod tests {
         }
         assert!(!link.is_closed());
         assert!(link.unsent.len() <= UNSENT_MAX + PACKET.len(), "{} bytes wait", link.unsent.len());
+    }
+    #[test]
+    fn a_peer_that_sends_without_end_is_read_with_pauses() {
+        let (mut link, mut far) = link();
+        let bytes = [7; READ_BYTES];
+        let mut pauses = Pauses::default();
+        let mut read = |is_sent: bool| {
+            let mut has_paused = 0;
+            for _ in 0..1000 {
+                if is_sent {
+                    assert_eq!(far.write(&[IoSlice::new(&bytes)]), Moved::Bytes(READ_BYTES));
+                }
+                let has_more = matches!(link.read(), Moved::Bytes(_));
+                assert_eq!(has_more, is_sent);
+                link.clear();
+                has_paused += u32::from(pauses.after_round(has_more).is_some());
+            }
+            has_paused
+        };
+        assert_eq!(read(true), 1000 / Pauses::ROUNDS_MAX);
+        assert_eq!(read(false), 0);
+    }
+
+    #[test]
+    fn a_peer_that_sends_now_and_then_is_read_without_pauses() {
+        let mut pauses = Pauses::default();
+        let rounds = (1..10_000).map(|round| round % Pauses::ROUNDS_MAX != 0);
+        assert!(rounds.map(|has_more| pauses.after_round(has_more)).all(|pause| pause.is_none()));
     }
 }

@@ -11,9 +11,9 @@ use rustix::event::{PollFd, PollFlags};
 
 use super::connection::Connection;
 use super::offer::{Capabilities, Capability};
-use super::packet_link::PacketLink;
+use super::packet_link::{PacketLink, Pauses};
 use super::socket::{flag, lower, raise, wait_for};
-use crate::clock::Ticks;
+use crate::clock::{Ticks, pause};
 use crate::message::{Health, MessageSettings, Moved, NOTICE_BYTES, Notice, SharedHealth};
 use crate::priority;
 
@@ -129,9 +129,13 @@ struct Worker {
 
 impl Worker {
     fn run(mut self) {
+        let mut pauses = Pauses::default();
         while !self.pulse.has_left.load(Ordering::Acquire) {
             let has_more = self.receive();
             self.send();
+            if let Some(time) = pauses.after_round(has_more) {
+                pause(time);
+            }
             let due = self.health(|health| health.poll_timeout());
             let rest = due.saturating_sub(self.pulse.now());
             self.wait(if has_more { Duration::ZERO } else { rest });
@@ -216,6 +220,7 @@ impl Worker {
     /// other rank might not get to read that this one leaves.
     fn linger(&mut self) {
         let start = Ticks::now();
+        let mut pauses = Pauses::default();
         self.links.iter().flatten().for_each(PacketLink::shut_down);
         loop {
             let mut has_more = false;
@@ -226,6 +231,9 @@ impl Worker {
             let waited = Ticks::now().since(start);
             if waited >= self.pulse.silence || self.links.iter().flatten().all(PacketLink::is_closed) {
                 return;
+            }
+            if let Some(time) = pauses.after_round(has_more) {
+                pause(time);
             }
             self.wait(if has_more { Duration::ZERO } else { self.pulse.silence - waited });
         }
@@ -238,7 +246,6 @@ mod tests {
     use super::super::offer::Offer;
     use super::*;
     use crate::FailureCause;
-    use crate::clock::pause;
 
     /// Both ranks of a group, connected for notices.
     fn pulses(silence: Duration) -> [Arc<Pulse>; 2] {
