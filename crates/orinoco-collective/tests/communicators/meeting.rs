@@ -29,8 +29,10 @@ impl Meeting {
         let awaited = (*come / self.threads + 1) * self.threads;
         *come += 1;
         self.others_came.notify_all();
-        let (come, result) =
-            self.others_came.wait_timeout_while(come, WAIT_MAX, |come| *come < awaited).expect("no thread panics with it");
+        let (come, result) = self
+            .others_came
+            .wait_timeout_while(come, WAIT_MAX, |come| *come < awaited)
+            .expect("no thread panics with it");
         let number = *come;
         drop(come);
         assert!(!result.timed_out(), "{number} of {awaited} threads have come, the others have failed");
