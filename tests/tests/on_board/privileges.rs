@@ -1,6 +1,7 @@
 //! Work of the daemon as the user `orinoco`, without a capability, under its shipped unit. The governor's part is in
 //! governor.rs.
 
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
 #[allow(dead_code, reason = "the exporter's own tests use more of it")]
@@ -9,11 +10,12 @@ mod receiver;
 
 use orinoco_api::{EnergyFigure, Summary};
 use orinoco_rig::{Board, Flavour, Options, Rail, Reading, Session, VividOptions};
+use orinoco_tests::make_cluster;
 use orinoco_tests::onnx::{Attribute, Graph, element};
 use serde_json::Value;
 
 use super::governor::check_no_capabilities;
-use super::{ControlTunnel, RUN_MAX, eventually, put, put_text, run, stage, start_service};
+use super::{ControlTunnel, RUN_MAX, eventually, install, put, put_text, run, stage, start, start_service};
 use receiver::{Receiver, Reply, at};
 
 const BOARD: &str = "version = 1
@@ -185,4 +187,36 @@ fn check_end(board: &Board) {
     let energy = summary.streams[0].energy_per_frame.as_ref().and_then(|energy| energy.mj);
     println!("the summary: {energy:?} mJ a frame");
     assert!(energy.is_some_and(|mj| mj > 0.0), "{text}");
+}
+
+/// Real-time priority and policy of the thread that exchanges signs of life with other seats: what follows its name in `stat` begins with
+/// the third field (proc(5)).
+const PRIORITY_OF_SEAT: &str = "seat=$(dirname $(grep -l '^orinoco-seat$' /proc/$(pidof orinocod)/task/*/comm)) && \
+     sed 's/.*) //' $seat/stat | cut -d ' ' -f 38,39";
+/// The lowest real-time priority, and `SCHED_RR`.
+const REAL_TIME: &str = "1 2";
+
+#[test]
+#[ignore = "boots an emulated board; `make test-boards` runs it"]
+fn signs_of_life_of_a_seat_have_real_time_priority() {
+    let Some(boards) = stage(Flavour::Systemd, &Options::default(), "orinocod") else { return };
+    let board = &boards[0];
+    let files = tempfile::tempdir().expect("temporary folder");
+    // The other seat is not started.
+    let [own, other] = [4711, 4712].map(|port| (Ipv4Addr::LOCALHOST, port).into());
+    let operator = make_cluster(files.path(), &[("a", own), ("b", other)]);
+    install(board);
+    put(board, &files.path().join("members"), "/etc/orinoco/members");
+    put(board, &files.path().join("a.key"), "/etc/orinoco/a.key");
+    run(
+        board,
+        "chown orinoco /etc/orinoco/* && chmod 600 /etc/orinoco/a.key && chmod 644 /etc/orinoco/members",
+    );
+    let text = format!(
+        "version = 1\n[cluster]\nlist = 'members'\noperator_key = '{operator}'\nkey = 'a.key'\n\
+         [[stream]]\nname = 'ball'\nsource = 'test://ball?width=64&height=48&fps=5&pace=pts'\nmodels = []\n"
+    );
+    start(board, &text);
+    check_no_capabilities(board, "orinocod", "orinoco");
+    assert_eq!(run(board, PRIORITY_OF_SEAT), REAL_TIME);
 }
