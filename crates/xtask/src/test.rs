@@ -62,7 +62,7 @@ pub(crate) fn test() -> Result<()> {
     let mut cross = command(&["cross/build.sh", "--profile", "dev", "--no-default-features"]);
     cross.args(["--features", CROSS_FEATURES]);
     // Clippy reads none of the code for Arm.
-    cross.args(["--config", "target.aarch64-unknown-linux-gnu.rustflags=['-Dwarnings']"]);
+    cross.env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUSTFLAGS", "-Dwarnings");
     let others = vec![(shuttle::TITLE, shuttle::all(1)), lint, ("cross-compilation", cross)];
     let targets = ["cargo", "test", "--workspace", "--bins", "--tests", "--no-fail-fast"];
     let tests = step_with("tests", command(&targets), others)?;
