@@ -11,11 +11,11 @@ use thread_priority::{
 const NICE: i32 = -10;
 
 /// Lets this thread run before others, if the process may: it works for microseconds, and the others take the rank for dead if it has
-/// no core for long. It must wait between its turns also if a peer sends without end: nothing else takes a core from it.
+/// no core for long. It must block again and again, also while a peer floods it: ordinary threads cannot take the core from it.
 pub(crate) fn raise() {
     // A nice value counts only within the thread's control group or session, where the kernel shares the processor among those.
     if set_real_time().is_err() {
-        // Without the right (CAP_SYS_NICE, or a limit on nice values) it takes its turn like others.
+        // Without the right (CAP_SYS_NICE, or limits on priorities) it takes its turn like others.
         let _ = setpriority_process(Some(gettid()), NICE);
     }
 }

@@ -61,7 +61,7 @@ pub(crate) fn test() -> Result<()> {
     // may build in that of the others.
     let mut cross = command(&["cross/build.sh", "--profile", "dev", "--no-default-features"]);
     cross.args(["--features", CROSS_FEATURES]);
-    // Clippy reads none of the code for Arm.
+    // Clippy reads only the code for this machine.
     cross.env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUSTFLAGS", "-Dwarnings");
     let others = vec![(shuttle::TITLE, shuttle::all(1)), lint, ("cross-compilation", cross)];
     let targets = ["cargo", "test", "--workspace", "--bins", "--tests", "--no-fail-fast"];

@@ -102,16 +102,17 @@ impl PacketLink {
     }
 }
 
-/// Pauses of a thread that reads packets, without which a peer that sends without end would keep its core: the thread may have
-/// real-time priority.
+/// Pauses of a thread that reads packets, without which a peer that floods it would keep its core: the thread may have real-time
+/// priority. If packets come one by one, just when the thread waits for them, only the kernel's limit for threads of such priority
+/// (`sched_rt_runtime_us`, 95 % of the time by default) leaves the core to others.
 #[derive(Default)]
 pub(crate) struct Pauses {
-    /// Rounds of reading since the last pause, or since one in which nothing had come.
+    /// Consecutive rounds in which something was read, since the last pause.
     rounds: u32,
 }
 
 impl Pauses {
-    /// Rounds after each of which more may be there. Peers that follow the protocol send far less.
+    /// Consecutive rounds of reading before a pause. Peers that follow the protocol send far less.
     const ROUNDS_MAX: u32 = 64;
     /// Much less than the time between two signs of life.
     const PAUSE: Duration = Duration::from_millis(1);

@@ -6,7 +6,7 @@ use std::time::Duration;
 /// Longer than any test: threads that have not come by then have panicked.
 const WAIT_MAX: Duration = Duration::from_secs(300);
 
-/// As [`std::sync::Barrier`], but a test whose threads do not all come fails: it would not end otherwise.
+/// Like [`std::sync::Barrier`], but panics after a time if not all threads come. The test would not end otherwise.
 pub(crate) struct Meeting {
     threads: usize,
     /// Threads that have come since the start, to this meeting and those before it.
