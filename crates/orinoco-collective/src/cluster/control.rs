@@ -81,9 +81,7 @@ impl<'s> Control<'s> {
             self.admit();
             let has_more = self.receive();
             let due = self.act();
-            if let Some(time) = pauses.after_round(has_more) {
-                pause(time);
-            }
+            pauses.after_round(has_more);
             let rest = due.saturating_sub(self.shared.now());
             self.wait(if has_more { Duration::ZERO } else { rest });
         }

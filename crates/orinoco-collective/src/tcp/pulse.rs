@@ -13,7 +13,7 @@ use super::connection::Connection;
 use super::offer::{Capabilities, Capability};
 use super::packet_link::{PacketLink, Pauses};
 use super::socket::{flag, lower, raise, wait_for};
-use crate::clock::{Ticks, pause};
+use crate::clock::Ticks;
 use crate::message::{Health, MessageSettings, Moved, NOTICE_BYTES, Notice, SharedHealth};
 use crate::priority;
 
@@ -133,9 +133,7 @@ impl Worker {
         while !self.pulse.has_left.load(Ordering::Acquire) {
             let has_more = self.receive();
             self.send();
-            if let Some(time) = pauses.after_round(has_more) {
-                pause(time);
-            }
+            pauses.after_round(has_more);
             let due = self.health(|health| health.poll_timeout());
             let rest = due.saturating_sub(self.pulse.now());
             self.wait(if has_more { Duration::ZERO } else { rest });
@@ -232,9 +230,7 @@ impl Worker {
             if waited >= self.pulse.silence || self.links.iter().flatten().all(PacketLink::is_closed) {
                 return;
             }
-            if let Some(time) = pauses.after_round(has_more) {
-                pause(time);
-            }
+            pauses.after_round(has_more);
             self.wait(if has_more { Duration::ZERO } else { self.pulse.silence - waited });
         }
     }
@@ -246,6 +242,7 @@ mod tests {
     use super::super::offer::Offer;
     use super::*;
     use crate::FailureCause;
+    use crate::clock::pause;
 
     /// Both ranks of a group, connected for notices.
     fn pulses(silence: Duration) -> [Arc<Pulse>; 2] {
